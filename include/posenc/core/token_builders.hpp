@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSENC_CORE_TOKEN_BUILDERS_HPP
+#define POSENC_CORE_TOKEN_BUILDERS_HPP
+
+#include <algorithm>
+#include <concepts>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "error.hpp"
+#include "tokens.hpp"
+
+namespace posenc::inline POSENC_ABI {
+
+/// A token description that owns its numbers; what the builders below return. It converts to `token_view`, which
+/// stays valid as long as the list lives and is not changed.
+struct token_list {
+  index_t axes = 1, batch = 1, count = 0;
+  std::vector<double> positions;         ///< [axes][batch][count]
+  std::vector<double> order;             ///< [batch][count]; empty: the position
+  std::vector<std::int64_t> documents;   ///< [batch][count]; empty: none
+  std::vector<std::int64_t> cu_seqlens;  ///< sequence bounds; empty: one sequence
+
+  token_view view() const noexcept {
+    token_view result = token_positions(positions.data(), count, batch, axes);
+    if (!order.empty()) result = result.with_order(order.data());
+    if (!documents.empty()) result = result.with_documents(documents.data());
+    if (!cu_seqlens.empty())
+      result = result.with_cu_seqlens(cu_seqlens.data(), static_cast<index_t>(cu_seqlens.size()) - 1);
+    return result;
+  }
+  operator token_view() const noexcept { return view(); }  // NOLINT(google-explicit-constructor)
+  operator token_pair() const noexcept { return view(); }  // NOLINT(google-explicit-constructor)
+
+  /// The position that the next token of a row takes: one more than the largest of its tokens that are not padding, over
+  /// all axes; 0 if there is none. Left padding does not count: decoding after a padded prompt must not start at the
+  /// padded length.
+  double next_position(index_t row = 0) const noexcept {
+    double next = 0;
+    for (index_t axis = 0; axis < axes; ++axis)
+      for (index_t t = 0; t < count; ++t) {
+        const auto at = static_cast<std::size_t>(row * count + t);
+        const bool padding = !documents.empty() && documents[at] == -1;
+        if (!padding) next = (std::max)(next, positions[static_cast<std::size_t>(axis * batch * count) + at] + 1);
+      }
+    return next;
+  }
+};
+
+/// The bounds 0, n0, n0 + n1, ... of sequences of the given lengths.
+template <std::integral N>
+std::vector<std::int64_t> cu_seqlens_of(std::span<const N> lengths) {
+  std::vector<std::int64_t> bounds(1, 0);
+  for (const N length : lengths) {
+    if (length < 0)
+      raise(make_error(errc::invalid_value, "lengths", "has %lld; allowed: 0 and more", static_cast<long long>(length)));
+    bounds.push_back(bounds.back() + static_cast<std::int64_t>(length));
+  }
+  return bounds;
+}
+template <std::integral N>
+std::vector<std::int64_t> cu_seqlens_of(const std::vector<N>& lengths) {
+  return cu_seqlens_of(std::span<const N>(lengths));
+}
+
+/// Documents of the given lengths packed into one row: positions start again at 0 in each, document ids are 0, 1, ...
+template <std::integral N>
+token_list packed_documents(std::span<const N> lengths) {
+  token_list result;
+  const std::vector<std::int64_t> bounds = cu_seqlens_of(lengths);
+  result.count = static_cast<index_t>(bounds.back());
+  for (std::size_t d = 0; d + 1 < bounds.size(); ++d)
+    for (std::int64_t t = bounds[d]; t < bounds[d + 1]; ++t) {
+      result.positions.push_back(static_cast<double>(t - bounds[d]));
+      result.documents.push_back(static_cast<std::int64_t>(d));
+    }
+  return result;
+}
+template <std::integral N>
+token_list packed_documents(const std::vector<N>& lengths) {
+  return packed_documents(std::span<const N>(lengths));
+}
+
+/// Sequences one after another (ragged), given their bounds; sequence s stands at positions offsets[s], offsets[s] + 1,
+/// ... (from 0 without offsets). One query per sequence with the cached lengths as offsets is a decoding step.
+/// Unlike documents, sequences are separate pieces of work: kernels never look across their bounds.
+template <id_number N>
+token_list ragged_sequences(std::span<const N> cu_seqlens, std::span<const N> offsets = {}) {
+  if (cu_seqlens.empty())
+    raise(make_error(errc::invalid_shape, "cu_seqlens", "is empty; allowed: the number of sequences + 1 bounds"));
+  if (!offsets.empty() && offsets.size() + 1 != cu_seqlens.size())
+    raise(make_error(errc::invalid_shape, "offsets", "has %zu entries for %zu sequences; allowed: one for each or none",
+                     offsets.size(), cu_seqlens.size() - 1));
+  token_list result;
+  result.count = static_cast<index_t>(cu_seqlens.back());
+  for (std::size_t s = 0; s < cu_seqlens.size(); ++s) {
+    const auto begin = static_cast<std::int64_t>(cu_seqlens[s]);
+    if ((s == 0 && begin != 0) || (s > 0 && begin < result.cu_seqlens.back()))
+      raise(make_error(errc::invalid_value, "cu_seqlens", "has %lld at %zu; allowed: starting at 0, never falling",
+                       static_cast<long long>(begin), s));
+    result.cu_seqlens.push_back(begin);
+    if (s + 1 == cu_seqlens.size()) break;
+    for (std::int64_t t = begin; t < static_cast<std::int64_t>(cu_seqlens[s + 1]); ++t)
+      result.positions.push_back(static_cast<double>(t - begin) +
+                                 (offsets.empty() ? 0.0 : static_cast<double>(offsets[s])));
+  }
+  return result;
+}
+template <id_number N>
+token_list ragged_sequences(const std::vector<N>& cu_seqlens, const std::vector<N>& offsets = {}) {
+  return ragged_sequences(std::span<const N>(cu_seqlens), std::span<const N>(offsets));
+}
+
+namespace detail {
+template <class M>
+token_list masked_tokens(const M* attention_mask, index_t batch, index_t count, double shift, double padding_position) {
+  token_list result;
+  result.batch = batch;
+  result.count = count;
+  if (attention_mask == nullptr && batch * count > 0)
+    raise(make_error(errc::invalid_layout, "attention_mask", "is null for %td x %td entries", batch, count));
+  for (index_t b = 0; b < batch; ++b) {
+    double real = 0;
+    for (index_t t = 0; t < count; ++t) {
+      const bool is_real = attention_mask[b * count + t] != M{0};
+      if (is_real) real += 1;
+      result.positions.push_back(is_real ? real + shift : padding_position);
+      result.documents.push_back(is_real ? 0 : -1);
+    }
+  }
+  return result;
+}
+}  // namespace detail
+
+/// Rows padded on either side, from a 0/1 attention mask [batch, count]: positions count the real tokens of a row from 0,
+/// padding gets document -1 (and position 0, which nothing reads).
+template <class M>
+  requires std::is_arithmetic_v<M>
+token_list from_attention_mask(const M* attention_mask, index_t batch, index_t count) {
+  return detail::masked_tokens(attention_mask, batch, count, -1, 0);
+}
+
+/// The same in RoBERTa's numbering for a learned table: real tokens get padding_idx + 1, padding_idx + 2, ..., padding
+/// gets padding_idx.
+template <class M>
+  requires std::is_arithmetic_v<M>
+token_list roberta_positions(const M* attention_mask, index_t batch, index_t count, index_t padding_idx) {
+  const auto padding = static_cast<double>(padding_idx);
+  return detail::masked_tokens(attention_mask, batch, count, padding, padding);
+}
+
+/// The same in OPT's numbering: real tokens from 0, padding -1; its table has two more rows, so read it with
+/// `learned_positions` and row_offset 2.
+template <class M>
+  requires std::is_arithmetic_v<M>
+token_list opt_positions(const M* attention_mask, index_t batch, index_t count) {
+  return detail::masked_tokens(attention_mask, batch, count, -1, -1);
+}
+
+/// Positions of text and images on three axes (time, height, width), as Qwen2-VL's M-RoPE counts them: text advances all
+/// axes together; a grid starts where the text ended and spreads its cells over the axes; what follows starts one past
+/// the largest position so far (arXiv:2409.12191, section 2.1). The order is the token index, so that a causal mask stays
+/// causal within an image; `same_order_in_grid` lets the tokens of a grid see each other.
+class mrope_builder {
+ public:
+  struct options {
+    bool same_order_in_grid = false;
+  };
+
+  mrope_builder() = default;
+  explicit mrope_builder(options o) : options_(o) {}
+
+  mrope_builder& text(index_t count) {
+    for (index_t i = 0; i < count; ++i) {
+      add(next_, next_, next_, static_cast<double>(time_.size()));
+      next_ += 1;
+    }
+    return *this;
+  }
+
+  /// An image or video of `frames` x `rows` x `columns` cells, in that order.
+  mrope_builder& grid(index_t frames, index_t rows, index_t columns) {
+    if (frames < 0 || rows < 0 || columns < 0)
+      raise(make_error(errc::invalid_shape, "grid", "is %td x %td x %td; allowed: 0 and more", frames, rows, columns));
+    const double start = next_, order = static_cast<double>(time_.size());
+    for (index_t t = 0; t < frames; ++t)
+      for (index_t h = 0; h < rows; ++h)
+        for (index_t w = 0; w < columns; ++w)
+          add(start + static_cast<double>(t), start + static_cast<double>(h), start + static_cast<double>(w),
+              options_.same_order_in_grid ? order : static_cast<double>(time_.size()));
+    if (frames * rows * columns > 0) next_ = start + static_cast<double>((std::max)({frames, rows, columns}));
+    return *this;
+  }
+
+  token_list build() const {
+    token_list result;
+    result.axes = 3;
+    result.count = static_cast<index_t>(time_.size());
+    for (const auto* axis : {&time_, &height_, &width_})
+      result.positions.insert(result.positions.end(), axis->begin(), axis->end());
+    result.order = order_;
+    return result;
+  }
+
+ private:
+  void add(double t, double h, double w, double order) {
+    time_.push_back(t);
+    height_.push_back(h);
+    width_.push_back(w);
+    order_.push_back(order);
+  }
+
+  options options_{};
+  double next_ = 0;
+  std::vector<double> time_, height_, width_, order_;
+};
+
+}  // namespace posenc::inline POSENC_ABI
+
+#endif  // POSENC_CORE_TOKEN_BUILDERS_HPP

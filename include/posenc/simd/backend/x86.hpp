@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSENC_SIMD_BACKEND_X86_HPP
+#define POSENC_SIMD_BACKEND_X86_HPP
+
+#include "vectors.hpp"
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+
+/// x86 instructions that compiler vectors do not name: fused multiply-add, minimum and maximum, scaling by powers of two,
+/// 16-bit conversions.
+namespace posenc::inline POSENC_ABI::simd::backend {
+
+// The zero-masked forms with a full mask are the plain instructions; GCC 12 warns about the plain intrinsics.
+#if defined(POSENC_ISA_AVX512)
+#define POSENC_DETAIL_HAS_FMA 1
+POSENC_ALWAYS_INLINE vector<float> fma(vector<float> a, vector<float> b, vector<float> c) noexcept {
+  return (vector<float>)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+}
+POSENC_ALWAYS_INLINE vector<double> fma(vector<double> a, vector<double> b, vector<double> c) noexcept {
+  return (vector<double>)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
+}
+
+#define POSENC_DETAIL_HAS_SCALE 1
+/// x - floor(x), rounded down: at least 0 and below 1; 0 for infinities.
+POSENC_ALWAYS_INLINE vector<float> above_floor(vector<float> x) noexcept {
+  return (vector<float>)_mm512_maskz_reduce_ps(static_cast<__mmask16>(-1), (__m512)x, _MM_FROUND_TO_NEG_INF);
+}
+POSENC_ALWAYS_INLINE vector<double> above_floor(vector<double> x) noexcept {
+  return (vector<double>)_mm512_maskz_reduce_pd(static_cast<__mmask8>(-1), (__m512d)x, _MM_FROUND_TO_NEG_INF);
+}
+/// a * 2^floor(n), rounded once.
+POSENC_ALWAYS_INLINE vector<float> scale(vector<float> a, vector<float> n) noexcept {
+  return (vector<float>)_mm512_maskz_scalef_ps(static_cast<__mmask16>(-1), (__m512)a, (__m512)n);
+}
+POSENC_ALWAYS_INLINE vector<double> scale(vector<double> a, vector<double> n) noexcept {
+  return (vector<double>)_mm512_maskz_scalef_pd(static_cast<__mmask8>(-1), (__m512d)a, (__m512d)n);
+}
+/// The same, but 0 where n <= limit. NaN is not below the limit.
+POSENC_ALWAYS_INLINE vector<float> scale_above(vector<float> a, vector<float> n, float limit) noexcept {
+  const __m512 bound = _mm512_set1_ps(limit);
+  __mmask16 above;
+#if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
+  __asm__("vcmpnleps\t{%2, %1, %0|%0, %1, %2}" : "=Yk"(above) : "v"((__m512)n), "v"(bound));
+#else
+  above = _mm512_cmp_ps_mask((__m512)n, bound, _CMP_NLE_UQ);
+#endif
+  return (vector<float>)_mm512_maskz_scalef_ps(above, (__m512)a, (__m512)n);
+}
+POSENC_ALWAYS_INLINE vector<double> scale_above(vector<double> a, vector<double> n, double limit) noexcept {
+  const __m512d bound = _mm512_set1_pd(limit);
+  __mmask8 above;
+#if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
+  __asm__("vcmpnlepd\t{%2, %1, %0|%0, %1, %2}" : "=Yk"(above) : "v"((__m512d)n), "v"(bound));
+#else
+  above = _mm512_cmp_pd_mask((__m512d)n, bound, _CMP_NLE_UQ);
+#endif
+  return (vector<double>)_mm512_maskz_scalef_pd(above, (__m512d)a, (__m512d)n);
+}
+
+#define POSENC_DETAIL_HAS_HALF 1
+POSENC_ALWAYS_INLINE vector<float> half_to_float(const std::uint16_t* from) noexcept {
+  return (vector<float>)_mm512_maskz_cvtph_ps(static_cast<__mmask16>(-1), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+}
+POSENC_ALWAYS_INLINE void float_to_half(std::uint16_t* to, vector<float> v) noexcept {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                      _mm512_maskz_cvtps_ph(static_cast<__mmask16>(-1), (__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+#if defined(__AVX512BF16__)
+#define POSENC_DETAIL_HAS_BFLOAT16 1
+/// False, with nothing written, if there is a denormal number: the instruction takes those for 0.
+POSENC_ALWAYS_INLINE bool float_to_bfloat16(std::uint16_t* to, vector<float> v) noexcept {
+  constexpr int denormal = 0x20;
+  if (_mm512_fpclass_ps_mask((__m512)v, denormal) != 0) return false;
+  const __m256bh nearest = _mm512_cvtneps_pbh((__m512)v);
+  std::memcpy(to, &nearest, sizeof nearest);
+  return true;
+}
+#endif
+#elif defined(POSENC_ISA_AVX2)
+#define POSENC_DETAIL_HAS_FMA 1
+POSENC_ALWAYS_INLINE vector<float> fma(vector<float> a, vector<float> b, vector<float> c) noexcept {
+  return (vector<float>)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+}
+POSENC_ALWAYS_INLINE vector<double> fma(vector<double> a, vector<double> b, vector<double> c) noexcept {
+  return (vector<double>)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
+}
+#define POSENC_DETAIL_HAS_HALF 1
+POSENC_ALWAYS_INLINE vector<float> half_to_float(const std::uint16_t* from) noexcept {
+  return (vector<float>)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+POSENC_ALWAYS_INLINE void float_to_half(std::uint16_t* to, vector<float> v) noexcept {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT));
+}
+#else
+#if defined(__FMA__)
+#define POSENC_DETAIL_HAS_FMA 1
+POSENC_ALWAYS_INLINE vector<float> fma(vector<float> a, vector<float> b, vector<float> c) noexcept {
+  return (vector<float>)_mm_fmadd_ps((__m128)a, (__m128)b, (__m128)c);
+}
+POSENC_ALWAYS_INLINE vector<double> fma(vector<double> a, vector<double> b, vector<double> c) noexcept {
+  return (vector<double>)_mm_fmadd_pd((__m128d)a, (__m128d)b, (__m128d)c);
+}
+#endif
+#endif
+
+#define POSENC_DETAIL_HAS_MINMAX 1
+#if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
+// Compilers that may assume that there is no NaN also swap the operands of minimum and maximum, which decide what a NaN
+// gives; and with -ffast-math they divide floats by an approximate reciprocal, good to a few ulp.
+#define POSENC_DETAIL_HAS_DIVIDE 1
+#if defined(__AVX__)
+#define POSENC_DETAIL_BINARY(name, type, instruction)                                \
+  POSENC_ALWAYS_INLINE vector<type> name(vector<type> a, vector<type> b) noexcept {  \
+    vector<type> result;                                                             \
+    __asm__("v" instruction "\t{%2, %1, %0|%0, %1, %2}" : "=v"(result) : "v"(a), "v"(b)); \
+    return result;                                                                   \
+  }
+#else
+#define POSENC_DETAIL_BINARY(name, type, instruction)                               \
+  POSENC_ALWAYS_INLINE vector<type> name(vector<type> a, vector<type> b) noexcept { \
+    __asm__(instruction "\t{%1, %0|%0, %1}" : "+x"(a) : "x"(b));                    \
+    return a;                                                                       \
+  }
+#endif
+POSENC_DETAIL_BINARY(max, float, "maxps")
+POSENC_DETAIL_BINARY(max, double, "maxpd")
+POSENC_DETAIL_BINARY(min, float, "minps")
+POSENC_DETAIL_BINARY(min, double, "minpd")
+POSENC_DETAIL_BINARY(divide, float, "divps")
+POSENC_DETAIL_BINARY(divide, double, "divpd")
+#undef POSENC_DETAIL_BINARY
+#elif defined(POSENC_ISA_AVX512)
+POSENC_ALWAYS_INLINE vector<float> max(vector<float> a, vector<float> b) noexcept {
+  return (vector<float>)_mm512_maskz_max_ps(static_cast<__mmask16>(-1), (__m512)a, (__m512)b);
+}
+POSENC_ALWAYS_INLINE vector<double> max(vector<double> a, vector<double> b) noexcept {
+  return (vector<double>)_mm512_maskz_max_pd(static_cast<__mmask8>(-1), (__m512d)a, (__m512d)b);
+}
+POSENC_ALWAYS_INLINE vector<float> min(vector<float> a, vector<float> b) noexcept {
+  return (vector<float>)_mm512_maskz_min_ps(static_cast<__mmask16>(-1), (__m512)a, (__m512)b);
+}
+POSENC_ALWAYS_INLINE vector<double> min(vector<double> a, vector<double> b) noexcept {
+  return (vector<double>)_mm512_maskz_min_pd(static_cast<__mmask8>(-1), (__m512d)a, (__m512d)b);
+}
+#elif defined(POSENC_ISA_AVX2)
+POSENC_ALWAYS_INLINE vector<float> max(vector<float> a, vector<float> b) noexcept {
+  return (vector<float>)_mm256_max_ps((__m256)a, (__m256)b);
+}
+POSENC_ALWAYS_INLINE vector<double> max(vector<double> a, vector<double> b) noexcept {
+  return (vector<double>)_mm256_max_pd((__m256d)a, (__m256d)b);
+}
+POSENC_ALWAYS_INLINE vector<float> min(vector<float> a, vector<float> b) noexcept {
+  return (vector<float>)_mm256_min_ps((__m256)a, (__m256)b);
+}
+POSENC_ALWAYS_INLINE vector<double> min(vector<double> a, vector<double> b) noexcept {
+  return (vector<double>)_mm256_min_pd((__m256d)a, (__m256d)b);
+}
+#else
+POSENC_ALWAYS_INLINE vector<float> max(vector<float> a, vector<float> b) noexcept {
+  return (vector<float>)_mm_max_ps((__m128)a, (__m128)b);
+}
+POSENC_ALWAYS_INLINE vector<double> max(vector<double> a, vector<double> b) noexcept {
+  return (vector<double>)_mm_max_pd((__m128d)a, (__m128d)b);
+}
+POSENC_ALWAYS_INLINE vector<float> min(vector<float> a, vector<float> b) noexcept {
+  return (vector<float>)_mm_min_ps((__m128)a, (__m128)b);
+}
+POSENC_ALWAYS_INLINE vector<double> min(vector<double> a, vector<double> b) noexcept {
+  return (vector<double>)_mm_min_pd((__m128d)a, (__m128d)b);
+}
+#endif
+
+}  // namespace posenc::inline POSENC_ABI::simd::backend
+
+#endif
+
+#endif  // POSENC_SIMD_BACKEND_X86_HPP
