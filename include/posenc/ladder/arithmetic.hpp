@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSENC_LADDER_ARITHMETIC_HPP
+#define POSENC_LADDER_ARITHMETIC_HPP
+
+#include <charconv>
+#include <cmath>
+#include <numbers>
+#include <string>
+
+#include "../core/platform.hpp"
+
+namespace posenc::inline POSENC_ABI::detail {
+
+// A ladder is made once, so it is made carefully: in long double, rounded to double once at the end, and with the same
+// bits whatever the caller's compiler flags are. Two ladders are compared by bits to decide whether cached keys fit.
+
+/// What ladders are computed in. Where long double is double, results are good to a few units in the last place.
+using wide = long double;
+
+/// x itself, as something that the compiler knows nothing about. Neither -ffast-math (reciprocals, reassociation,
+/// constant powers by exp and log) nor contraction to fused multiply-add reaches across it.
+template <class Real>
+inline Real settled(Real x) noexcept {
+  __asm__ volatile("" : "+m"(x));
+  return x;
+}
+
+template <class Real>
+inline Real quotient(Real a, Real b) noexcept {
+  return settled(settled(a) / settled(b));
+}
+
+template <class Real>
+inline Real product(Real a, Real b) noexcept {
+  return settled(settled(a) * settled(b));
+}
+
+template <class Real>
+inline Real sum(Real a, Real b) noexcept {
+  return settled(settled(a) + settled(b));
+}
+
+/// base^exponent.
+inline wide power(wide base, wide exponent) noexcept { return settled(std::pow(settled(base), settled(exponent))); }
+
+inline wide natural_log(wide x) noexcept { return settled(std::log(settled(x))); }
+
+/// The one rounding at the end. Settled again, since -ffast-math would leave out a rounding whose result is widened later.
+inline double rounded(wide x) noexcept { return settled(static_cast<double>(settled(x))); }
+
+/// low * (1 - weight) + high * weight; exactly low at weight 0 and high at weight 1.
+inline wide blend(wide low, wide high, wide weight) noexcept {
+  return sum(product(low, sum(wide{1}, -weight)), product(high, weight));
+}
+
+inline constexpr wide two_pi = 2 * std::numbers::pi_v<wide>;
+
+/// A number as people write it: whole numbers in full, others with six digits, a point whatever the locale.
+inline std::string number_text(double x) {
+  const double magnitude = x < 0 ? -x : x;
+  char text[48];
+  if (magnitude < 1e15 && x == static_cast<double>(static_cast<long long>(x))) {
+    return std::string(text, std::to_chars(text, text + sizeof text, static_cast<long long>(x)).ptr);
+  }
+  return std::string(text, std::to_chars(text, text + sizeof text, x, std::chars_format::general, 6).ptr);
+}
+
+}  // namespace posenc::inline POSENC_ABI::detail
+
+#endif  // POSENC_LADDER_ARITHMETIC_HPP

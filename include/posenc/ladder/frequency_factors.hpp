@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSENC_LADDER_FREQUENCY_FACTORS_HPP
+#define POSENC_LADDER_FREQUENCY_FACTORS_HPP
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "parameter_checks.hpp"
+#include "scaling.hpp"
+
+namespace posenc::inline POSENC_ABI {
+
+/// A divisor of one's own for every pair, as model files store them: frequency i is divided by factors[i].
+///
+/// It counts as a stretched context as soon as one factor is not 1, so YaRN on top of it needs `stacked(...)`; the factors
+/// then act first, and YaRN's ramp, which goes by pair numbers, does not see them. The attention factor stays.
+/// Errors: invalid_shape (as many factors as pairs), invalid_value, stacked_scaling.
+struct frequency_factors {
+  std::vector<double> factors = {};  ///< [pairs], each finite and > 0
+
+  static constexpr const char* name = "frequency_factors";
+
+  bool stretches_context() const noexcept {
+    return std::any_of(factors.begin(), factors.end(), [](double factor) { return factor != 1; });
+  }
+
+  maybe_error check(const frequency_ladder& ladder) const noexcept {
+    if (static_cast<index_t>(factors.size()) != ladder.size()) {
+      return make_error(errc::invalid_shape, "factors", "has %lld elements; allowed: %lld, one a pair of the ladder",
+                        static_cast<long long>(factors.size()), static_cast<long long>(ladder.size()));
+    }
+    for (std::size_t i = 0; i < factors.size(); ++i) {
+      if (!detail::is_finite(factors[i]) || factors[i] <= 0) {
+        return make_error(errc::invalid_value, "factors", "[%lld] is %g; allowed: finite numbers > 0",
+                          static_cast<long long>(i), factors[i]);
+      }
+    }
+    return {};
+  }
+
+  frequency_ladder operator()(const frequency_ladder& ladder) const {
+    raise_if(check(ladder));
+    std::vector<double> scaled(ladder.inv_freq().begin(), ladder.inv_freq().end());
+    for (std::size_t i = 0; i < scaled.size(); ++i) scaled[i] = detail::quotient(scaled[i], factors[i]);
+    const auto [smallest, largest] = std::minmax_element(factors.begin(), factors.end());
+    std::string parameters = detail::number_text(*smallest) + " to " + detail::number_text(*largest);
+    return ladder.scaled({name, *largest, stretches_context(), false, std::move(parameters)}, std::move(scaled));
+  }
+};
+
+}  // namespace posenc::inline POSENC_ABI
+
+#endif  // POSENC_LADDER_FREQUENCY_FACTORS_HPP
