@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSENC_ATTENTION_ATTENTION_HPP
+#define POSENC_ATTENTION_ATTENTION_HPP
+
+#include <type_traits>
+
+#include "../core/as_view.hpp"
+#include "../core/eigen.hpp"
+#include "../core/executor.hpp"
+#include "../core/tokens.hpp"
+#include "../encoding/concepts.hpp"
+#include "../encoding/diagnostics.hpp"
+#include "call.hpp"
+#include "checks.hpp"
+#include "engine.hpp"
+#include "mask/concepts.hpp"
+#include "options.hpp"
+#include "plain_keys.hpp"
+
+namespace posenc::inline POSENC_ABI {
+
+namespace detail {
+
+template <class Q, class K, class V, class Out, class E, class M>
+consteval bool check_attention_types() {
+  if constexpr (check_viewable<Q>() && check_viewable<K>() && check_viewable<V>() && check_viewable<Out>())
+    if constexpr (check_attention_dtypes<view_element<Q>, view_element<K>, view_element<V>, view_element<Out>>())
+      if constexpr (check_attention_encoding<E>()) return check_is_mask<M>();
+  return false;
+}
+
+template <class Q, class K, class V, class Out, attention_encoding E, attention_mask M>
+maybe_error check_attention(const tensor_view<Q>& q, const tensor_view<K>& k, const tensor_view<V>& v,
+                            const tensor_view<Out>& out, const token_pair& tokens, const E& encoding, const M& mask,
+                            const attention_options& options) noexcept {
+  if (maybe_error e = check_shapes(q, k, v, out)) return e;
+  if (maybe_error e = check_tokens(tokens.q, q.batch(), q.tokens(), "tokens.q")) return e;
+  if (maybe_error e = check_tokens(tokens.k, k.batch(), k.tokens(), "tokens.k")) return e;
+  if (maybe_error e = check_token_pair(tokens)) return e;
+  if (maybe_error e = check_encoding(encoding, {q.heads(), k.heads(), q.dim(), &tokens.q, &tokens.k})) return e;
+  if (maybe_error e = check_mask(mask, {q.batch(), q.heads(), q.tokens(), k.tokens()})) return e;
+  return check_options(options, q.batch(), q.heads(), q.tokens());
+}
+
+template <class Real, class Q, class Out>
+void set_sides(attention_call<Real>& call, const tensor_view<Q>& q, const tensor_view<Out>& out,
+               const token_view& q_tokens, const attention_options& options) {
+  call.heads = q.heads();
+  call.head_dim = q.dim();
+  call.value_dim = out.dim();
+  call.q = byte_rows_of(tensor_view<const Q>(q));
+  call.load_q = row_loader_of<Real, std::remove_const_t<Q>>;
+  call.out = byte_rows_of(out);
+  call.store_out = row_storer_of<Real, Out>;
+  call.q_tokens = q_tokens;
+  call.scale = scale_of(options, q.dim());
+  call.softcap = options.softcap;
+  call.sinks = options.sinks;
+  call.lse = options.lse;
+}
+
+/// The sequences of a call: the rows of the batch, or what cu_seqlens say.
+struct sequence_bounds {
+  const token_view *q = nullptr, *k = nullptr;
+  index_t batch = 0;
+
+  bool ragged() const noexcept { return q->has_cu_seqlens(); }
+  index_t count() const noexcept { return batch == 0 || !ragged() ? batch : q->sequences(); }
+  index_t begin(const token_view& side, index_t s) const noexcept { return ragged() ? side.sequence_begin(s) : 0; }
+  index_t end(const token_view& side, index_t s) const noexcept {
+    return ragged() ? side.sequence_begin(s + 1) : side.count();
+  }
+};
+
+/// Everything behind the checks, once for each compute type and executor.
+template <class Real, executor X>
+POSENC_NOINLINE void run_attention(attention_call<Real>& call, plain_keys<Real>& keys, index_t batch, workspace* given,
+                                   X& executor) {
+  const sequence_bounds bounds{&call.q_tokens, &keys.tokens, batch};
+  const index_t workers = concurrency_of(executor);
+  workspace own;
+  workspace& memory = given == nullptr ? own : *given;
+
+  const index_t count = bounds.count();
+  auto* sequences = reinterpret_cast<attention_sequence*>(
+      memory.reserve_sequences(count * static_cast<index_t>(sizeof(attention_sequence))));
+  keys.pack_ahead = keys.encoding.rotation != nullptr;
+  for (index_t s = 0; s < count; ++s) {
+    const index_t q_begin = bounds.begin(*bounds.q, s), q_count = bounds.end(*bounds.q, s) - q_begin;
+    const index_t first = keys.add_sequence(bounds.end(*bounds.k, s) - bounds.begin(*bounds.k, s));
+    sequences[s] = {bounds.ragged() ? 0 : s, q_begin, q_count, first, keys.blocks() - first};
+    // More rows than one tile read each block more than once.
+    keys.pack_ahead = keys.pack_ahead || q_count * call.group() > tile_rows;
+  }
+  call.sequences = sequences;
+  call.sequence_count = count;
+
+  attention_engine<Real> engine(call);
+  const auto take = [&](std::byte* base) {
+    bump_allocator allocator(base);
+    keys.take(allocator, workers);
+    call.keys = keys.source();
+    engine.take(allocator, workers);
+    return allocator.used();
+  };
+  take(memory.reserve_tiles(take(nullptr)));
+  for (index_t s = 0; s < count; ++s) {
+    const index_t begin = bounds.begin(*bounds.k, s);
+    keys.describe(sequences[s].first_block, sequences[s].batch, begin, bounds.end(*bounds.k, s) - begin);
+  }
+  keys.pack(executor, workers);
+  engine.run(executor);
+}
+
+}  // namespace detail
+
+/// What attention would raise for these arguments, as a value. Never throws and allocates nothing.
+template <class Q, class K, class V, class Out, class E, class M>
+  requires(attention_encoding<E> && attention_mask<M>)
+maybe_error check(const Q& q, const K& k, const V& v, Out&& out, const token_pair& tokens, const E& encoding,
+                  const M& mask, const attention_options& options = {}) noexcept {
+  return detail::check_attention(as_view(q), as_view(k), as_view(v), as_view(out), tokens, encoding, mask, options);
+}
+
+/// Scaled dot-product attention with positions (Vaswani et al., arXiv:1706.03762):
+///
+///     out = softmax(mask(softcap(scale * q' k'^T) + biases)) v,   q', k': q and k rotated by the encoding
+///
+/// in one pass over the keys (online softmax), with memory linear in the tokens.
+///
+/// q    [batch, heads, q_tokens, head_dim]        k  [batch, kv_heads, k_tokens, head_dim]
+/// out  [batch, heads, q_tokens, value_dim]       v  [batch, kv_heads, k_tokens, value_dim]
+///
+/// Query head h reads KV head h / (heads / kv_heads). Any strides with a contiguous dim; out may be q itself, and must not
+/// overlap k or v. Elements are float, half and bfloat16 in any mix (arithmetic in float), or all double.
+///
+/// `tokens` describes both sides: position, order, document, and for ragged batches (batch 1) the bounds of the sequences.
+/// `encoding` turns queries and keys and adds biases; `mask` says which keys a query sees. A key that a query does not see
+/// never reaches it, whatever its bits. A row that sees nothing is 0, with lse the sink or -infinity; padding queries
+/// (document -1) are 0 with lse -infinity.
+///
+/// Errors: `check` with the same arguments gives them as a value. Nothing has been written when one is raised.
+/// Accuracy: float within 2e-6 of the largest |v| that is seen, double 1e-12, half 2e-3, bfloat16 1e-2.
+/// The executor does not change a bit of the result.
+template <class Q, class K, class V, class Out, class E, class M, class Executor = serial_executor>
+void attention(const Q& q, const K& k, const V& v, Out&& out, const token_pair& tokens, const E& encoding, const M& mask,
+               const attention_options& options = {}, Executor&& executor = {}) {
+  if constexpr (detail::check_attention_types<const Q, const K, const V, std::remove_reference_t<Out>, E, M>()) {
+    const auto q_view = as_view(q);
+    const auto k_view = as_view(k);
+    const auto v_view = as_view(v);
+    const auto out_view = as_view(out);
+    raise_if(detail::check_attention(q_view, k_view, v_view, out_view, tokens, encoding, mask, options));
+
+    using key_type = std::remove_const_t<view_element<const K>>;
+    using real = compute_type<key_type>;
+    detail::attention_call<real> call;
+    detail::set_sides(call, q_view, out_view, tokens.q, options);
+    call.kv_heads = k_view.heads();
+    call.encoding = detail::encoding_policy_of<real>(encoding);
+    call.mask = detail::mask_policy_of(mask);
+
+    detail::plain_keys<real> keys;
+    keys.kv_heads = k_view.heads();
+    keys.head_dim = k_view.dim();
+    keys.value_dim = v_view.dim();
+    keys.k = detail::byte_rows_of(tensor_view<const key_type>(k_view));
+    keys.v = detail::byte_rows_of(tensor_view<const key_type>(v_view));
+    keys.load = detail::row_loader_of<real, key_type>;
+    keys.tokens = tokens.k;
+    keys.encoding = call.encoding;
+    detail::run_attention(call, keys, q_view.batch(), options.memory, executor);
+  }
+}
+
+}  // namespace posenc::inline POSENC_ABI
+
+#endif  // POSENC_ATTENTION_ATTENTION_HPP

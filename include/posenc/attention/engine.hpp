@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSENC_ATTENTION_ENGINE_HPP
+#define POSENC_ATTENTION_ENGINE_HPP
+
+#include <atomic>
+
+#include "../core/executor.hpp"
+#include "call.hpp"
+#include "tile.hpp"
+#include "workspace.hpp"
+
+/// Cuts a call into tiles, runs them on an executor and finishes what was split. The cut depends on shapes alone, so that
+/// results do not depend on the number of threads.
+namespace posenc::inline POSENC_ABI::detail {
+
+constexpr index_t ceil_div(index_t a, index_t b) noexcept { return (a + b - 1) / b; }
+
+/// Key ranges that the rows of a sequence are split into.
+inline index_t ranges_of(index_t rows, index_t blocks) noexcept {
+  return rows <= split_rows && blocks > split_blocks ? ceil_div(blocks, split_blocks) : 1;
+}
+
+template <class Real>
+class attention_engine {
+ public:
+  explicit attention_engine(const attention_call<Real>& call) : call_(call) {}
+
+  /// Takes the engine's memory; with a counting allocator it tells how much that is.
+  void take(bump_allocator& memory, index_t workers) {
+    job_count_ = partial_rows_ = 0;
+    for_each_job([](const tile_job&) {});
+    jobs_ = memory.take<tile_job>(job_count_);
+    scratch_ = memory.take<tile_scratch<Real>>(workers);
+    const index_t padded = call_.layout().padded_value_dim();
+    partial_sums_ = memory.take<Real>(partial_rows_ * call_.kv_heads * padded);
+    partial_base_ = memory.take<double>(partial_rows_ * call_.kv_heads);
+    partial_sum_ = memory.take<double>(partial_rows_ * call_.kv_heads);
+    for (index_t w = 0; w < workers; ++w) {
+      tile_scratch<Real> one;
+      one.take(memory, call_);
+      if (scratch_ != nullptr) scratch_[w] = one;
+    }
+    workers_ = workers;
+  }
+
+  template <executor X>
+  void run(X& executor) {
+    index_t i = 0;
+    for_each_job([&](const tile_job& job) { jobs_[i++] = job; });
+    // Tiles of the same queries follow each other, so that a worker prepares their rotations once; later tiles, which see
+    // more under a causal mask, come first.
+    const index_t tasks = job_count_ * call_.kv_heads;
+    std::atomic<index_t> next{0};
+    executor.parallel_for(workers_ < tasks ? workers_ : tasks, [&](index_t worker) {
+      tile_runner<Real> runner(call_, scratch_[worker]);
+      for (index_t task = next.fetch_add(1); task < tasks; task = next.fetch_add(1))
+        run_tile(runner, scratch_[worker], jobs_[job_count_ - 1 - task / call_.kv_heads], task % call_.kv_heads);
+    });
+    if (partial_rows_ > 0) merge_ranges();
+  }
+
+ private:
+  /// Calls f for every job in order, and counts.
+  template <class F>
+  void for_each_job(F&& f) {
+    job_count_ = partial_rows_ = 0;
+    for (index_t s = 0; s < call_.sequence_count; ++s) {
+      const attention_sequence& sequence = call_.sequences[s];
+      const index_t rows = sequence.q_count * call_.group();
+      const index_t ranges = ranges_of(rows, sequence.blocks);
+      for (index_t first = 0; first < rows; first += tile_rows) {
+        for (index_t range = 0; range < ranges; ++range) {
+          tile_job job;
+          job.sequence = s;
+          job.first_row = first;
+          job.rows = rows - first < tile_rows ? rows - first : tile_rows;
+          job.first_block = range * split_blocks;
+          job.blocks = ranges == 1 ? sequence.blocks : split_blocks;
+          if (ranges > 1) {
+            if (job.first_block + job.blocks > sequence.blocks) job.blocks = sequence.blocks - job.first_block;
+            job.first_partial = partial_rows_;
+            partial_rows_ += job.rows;
+          }
+          f(job);
+          ++job_count_;
+        }
+      }
+    }
+  }
+
+  void run_tile(tile_runner<Real>& runner, tile_scratch<Real>& scratch, const tile_job& job, index_t kv_head) {
+    runner.run(job, kv_head);
+    const index_t padded = call_.layout().padded_value_dim();
+    const index_t batch = call_.sequences[job.sequence].batch;
+    for (index_t r = 0; r < job.rows; ++r) {
+      const auto sum = static_cast<double>(scratch.state->sum[r]);
+      const double base = sum == 0 ? 0 : scratch.state->base(r);
+      const Real* weighted = scratch.sums + r * padded;
+      if (job.first_partial < 0) {
+        finish_row(call_, batch, scratch.rows[r], weighted, base, sum, scratch.row);
+        continue;
+      }
+      const index_t at = (job.first_partial + r) * call_.kv_heads + kv_head;
+      partial_base_[at] = base;
+      partial_sum_[at] = sum;
+      for (index_t d = 0; d < padded; ++d) partial_sums_[at * padded + d] = weighted[d];
+    }
+  }
+
+  /// Adds up the ranges of split rows, in their order. There are few such rows: at most split_rows a sequence and KV head.
+  void merge_ranges() {
+    const index_t padded = call_.layout().padded_value_dim(), group = call_.group();
+    for (index_t j = 0; j < job_count_; ++j) {
+      const tile_job& first = jobs_[j];
+      if (first.first_partial < 0 || first.first_block != 0) continue;
+      const attention_sequence& sequence = call_.sequences[first.sequence];
+      const index_t ranges = ranges_of(first.rows, sequence.blocks);
+      for (index_t kv_head = 0; kv_head < call_.kv_heads; ++kv_head)
+        for (index_t r = 0; r < first.rows; ++r) {
+          const auto at = [&](index_t range) {
+            return (jobs_[j + range].first_partial + r) * call_.kv_heads + kv_head;
+          };
+          double top = 0, sum = 0;
+          bool any = false;
+          for (index_t range = 0; range < ranges; ++range)
+            if (partial_sum_[at(range)] != 0 && (!any || partial_base_[at(range)] > top)) {
+              top = partial_base_[at(range)];
+              any = true;
+            }
+          Real* total = scratch_[0].sums;
+          for (index_t d = 0; d < padded; ++d) total[d] = 0;
+          for (index_t range = 0; range < ranges; ++range) {
+            if (partial_sum_[at(range)] == 0) continue;
+            const double factor = std::exp(partial_base_[at(range)] - top);
+            sum += partial_sum_[at(range)] * factor;
+            for (index_t d = 0; d < padded; ++d)
+              total[d] += partial_sums_[at(range) * padded + d] * static_cast<Real>(factor);
+          }
+          tile_row row;
+          row.query = sequence.q_begin + (first.first_row + r) / group;
+          row.head = kv_head * group + (first.first_row + r) % group;
+          row.document = call_.q_tokens.document(sequence.batch, row.query);
+          finish_row(call_, sequence.batch, row, total, top, sum, scratch_[0].row);
+        }
+    }
+  }
+
+  const attention_call<Real>& call_;
+  index_t workers_ = 0, job_count_ = 0, partial_rows_ = 0;
+  tile_job* jobs_ = nullptr;
+  tile_scratch<Real>* scratch_ = nullptr;
+  Real* partial_sums_ = nullptr;
+  double *partial_base_ = nullptr, *partial_sum_ = nullptr;
+};
+
+}  // namespace posenc::inline POSENC_ABI::detail
+
+#endif  // POSENC_ATTENTION_ENGINE_HPP

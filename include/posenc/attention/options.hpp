@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSENC_ATTENTION_OPTIONS_HPP
+#define POSENC_ATTENTION_OPTIONS_HPP
+
+#include <array>
+#include <cmath>
+#include <concepts>
+#include <optional>
+#include <span>
+
+#include "../core/error.hpp"
+#include "../core/finite.hpp"
+#include "../core/platform.hpp"
+#include "workspace.hpp"
+
+namespace posenc::inline POSENC_ABI {
+
+/// One number for each head, float or double, in the caller's memory; empty: none.
+class head_numbers {
+ public:
+  constexpr head_numbers() noexcept = default;
+  template <class T>
+    requires(std::same_as<std::remove_const_t<T>, float> || std::same_as<std::remove_const_t<T>, double>)
+  constexpr head_numbers(std::span<T> values) noexcept  // NOLINT(google-explicit-constructor)
+      : data_(values.data()),
+        size_(static_cast<index_t>(values.size())),
+        wide_(std::same_as<std::remove_const_t<T>, double>) {}
+  template <class Container>
+    requires requires(const Container& c) {
+      { std::span(c.data(), c.size()) };
+      requires std::floating_point<std::remove_cvref_t<decltype(*c.data())>>;
+    }
+  constexpr head_numbers(const Container& c) noexcept  // NOLINT(google-explicit-constructor)
+      : head_numbers(std::span(c.data(), c.size())) {}
+
+  constexpr index_t size() const noexcept { return size_; }
+  constexpr bool null() const noexcept { return data_ == nullptr && size_ > 0; }
+  double operator[](index_t head) const noexcept {
+    return wide_ ? static_cast<const double*>(data_)[head] : static_cast<double>(static_cast<const float*>(data_)[head]);
+  }
+
+ private:
+  const void* data_ = nullptr;
+  index_t size_ = 0;
+  bool wide_ = false;
+};
+
+/// Where attention writes log-sum-exp: [batch, heads, queries], float or double, any strides; empty: nowhere.
+class lse_view {
+ public:
+  constexpr lse_view() noexcept = default;
+  template <class T>
+    requires(std::same_as<T, float> || std::same_as<T, double>)
+  constexpr lse_view(T* data, std::array<index_t, 3> extents, std::array<index_t, 3> strides) noexcept
+      : data_(data), extents_(extents), strides_(strides), wide_(std::same_as<T, double>), given_(true) {}
+  /// Contiguous.
+  template <class T>
+    requires(std::same_as<T, float> || std::same_as<T, double>)
+  constexpr lse_view(T* data, index_t batch, index_t heads, index_t queries) noexcept
+      : lse_view(data, {batch, heads, queries}, {heads * queries, queries, 1}) {}
+
+  constexpr explicit operator bool() const noexcept { return given_; }
+  constexpr bool null() const noexcept { return given_ && data_ == nullptr; }
+  constexpr index_t extent(std::size_t i) const noexcept { return extents_[i]; }
+
+  void set(index_t batch, index_t head, index_t query, double value) const noexcept {
+    const index_t at = batch * strides_[0] + head * strides_[1] + query * strides_[2];
+    if (wide_) {
+      static_cast<double*>(data_)[at] = value;
+    } else {
+      static_cast<float*>(data_)[at] =
+          detail::is_minus_infinity(value) ? detail::minus_infinity<float>() : static_cast<float>(value);
+    }
+  }
+
+ private:
+  void* data_ = nullptr;
+  std::array<index_t, 3> extents_{}, strides_{};
+  bool wide_ = false, given_ = false;
+};
+
+/// Options of `attention`. The order of operations is fixed: q.k, times scale, softcap, plus biases, mask, softmax with
+/// the sink in its denominator, weighted sum of the values.
+struct attention_options {
+  /// Factor of q.k. Not given: 1 / sqrt(head_dim). T5 uses 1, some models 1 / sqrt(query_pre_attn_scalar).
+  std::optional<double> scale = std::nullopt;
+
+  /// c in c * tanh(score / c), applied after the scale and before biases and mask. 0: none.
+  double softcap = 0;
+
+  /// A logit for each query head that takes part in the denominator with no value behind it (gpt-oss).
+  head_numbers sinks{};
+
+  /// Natural logarithm of each row's whole denominator, the sink included; -infinity for a row that sees nothing and has
+  /// no sink, and for padding.
+  lse_view lse{};
+
+  /// Memory to work in; null: allocated and freed by the call.
+  workspace* memory = nullptr;
+};
+
+namespace detail {
+
+inline double scale_of(const attention_options& options, index_t head_dim) noexcept {
+  return options.scale ? *options.scale : 1.0 / std::sqrt(static_cast<double>(head_dim));
+}
+
+inline maybe_error check_options(const attention_options& options, index_t batch, index_t heads,
+                                 index_t q_tokens) noexcept {
+  if (options.scale && !is_finite(*options.scale))
+    return make_error(errc::invalid_value, "options.scale", "is %g; allowed: finite", *options.scale);
+  if (!is_finite(options.softcap) || options.softcap < 0)
+    return make_error(errc::invalid_value, "options.softcap", "is %g; allowed: finite and above 0, or 0 for none",
+                      options.softcap);
+  if (options.sinks.size() != 0 && options.sinks.size() != heads)
+    return make_error(errc::invalid_shape, "options.sinks", "has %td entries; allowed: one for each of %td heads, or none",
+                      options.sinks.size(), heads);
+  if (options.sinks.null()) return make_error(errc::invalid_layout, "options.sinks", "is null for %td heads", heads);
+  for (index_t h = 0; h < options.sinks.size(); ++h)
+    if (!is_finite(options.sinks[h]))
+      return make_error(errc::invalid_value, "options.sinks", "is %g for head %td; allowed: finite", options.sinks[h], h);
+  if (options.lse) {
+    if (options.lse.extent(0) != batch || options.lse.extent(1) != heads || options.lse.extent(2) != q_tokens)
+      return make_error(errc::invalid_shape, "options.lse",
+                        "has extents [%td, %td, %td]; allowed: [batch, heads, queries] = [%td, %td, %td]",
+                        options.lse.extent(0), options.lse.extent(1), options.lse.extent(2), batch, heads, q_tokens);
+    if (options.lse.null() && batch * heads * q_tokens > 0)
+      return make_error(errc::invalid_layout, "options.lse", "is null for %td rows", batch * heads * q_tokens);
+  }
+  return {};
+}
+
+}  // namespace detail
+
+}  // namespace posenc::inline POSENC_ABI
+
+#endif  // POSENC_ATTENTION_OPTIONS_HPP

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSENC_ATTENTION_PLAIN_KEYS_HPP
+#define POSENC_ATTENTION_PLAIN_KEYS_HPP
+
+#include <atomic>
+#include <cstdint>
+
+#include "../core/executor.hpp"
+#include "call.hpp"
+#include "engine.hpp"
+
+namespace posenc::inline POSENC_ABI::detail {
+
+/// Keys and values in the caller's tensors as a source of blocks. With more rows than one score tile, or with keys to
+/// rotate, all blocks are packed once, before the tiles, and shared by all tiles and heads of a group; else each is packed
+/// into the worker's scratch when its one tile asks for it.
+template <class Real>
+class plain_keys {
+ public:
+  struct block_place {
+    index_t batch, first, count;
+  };
+
+  index_t kv_heads = 0, head_dim = 0, value_dim = 0;
+  byte_rows<const void> k, v;
+  row_loader<Real> load = nullptr;
+  token_view tokens;
+  encoding_policy<Real> encoding;
+  bool pack_ahead = true;
+
+  kv_layout<Real> layout() const noexcept { return {head_dim, value_dim}; }
+  rotation_shape rotation() const noexcept { return {head_dim, kv_heads}; }
+  index_t rotation_size() const {
+    return encoding.rotation == nullptr ? 0 : encoding.rotation->size(encoding.encoding, rotation());
+  }
+  index_t blocks() const noexcept { return block_count_; }
+
+  /// Counts the blocks of one sequence's keys [first, first + count); the first one's number is returned.
+  index_t add_sequence(index_t count) noexcept {
+    const index_t at = block_count_;
+    block_count_ += ceil_div(count, block_keys);
+    return at;
+  }
+
+  void take(bump_allocator& memory, index_t workers) {
+    key_tokens_ = memory.take<key_tokens>(block_count_);
+    places_ = memory.take<block_place>(block_count_);
+    positions_ = memory.take<double>(block_count_ * tokens.axes() * block_keys);
+    if (pack_ahead) {
+      packed_ = memory.take<Real>(block_count_ * kv_heads * layout().elements());
+      finite_ = memory.take<std::uint8_t>(block_count_ * kv_heads);
+      rows_ = memory.take<Real>(workers * rows_elements());
+    }
+  }
+
+  /// Describes the keys [first, first + count) of a row, from block `at` on.
+  void describe(index_t at, index_t batch, index_t first, index_t count) noexcept {
+    for (index_t done = 0; done < count; done += block_keys, ++at) {
+      const index_t n = count - done < block_keys ? count - done : block_keys;
+      key_tokens_[at] = key_tokens{};
+      key_tokens_[at].first_index = first + done;
+      key_tokens_[at].append(tokens, batch, first + done, n, positions_ + at * tokens.axes() * block_keys);
+      places_[at] = {batch, first + done, n};
+    }
+  }
+
+  template <executor X>
+  void pack(X& executor, index_t workers) {
+    if (!pack_ahead) return;
+    std::atomic<index_t> next{0};
+    executor.parallel_for(workers < block_count_ ? workers : block_count_, [&](index_t worker) {
+      Real* rows = rows_ + worker * rows_elements();
+      for (index_t b = next.fetch_add(1); b < block_count_; b = next.fetch_add(1)) {
+        if (key_tokens_[b].all_padding()) continue;  // nobody will ask for it
+        Real* rotations = rows + block_keys * widest();
+        prepare_rotations(b, rotations);
+        for (index_t h = 0; h < kv_heads; ++h) {
+          const index_t at = b * kv_heads + h;
+          finite_[at] = pack_block(b, h, packed_ + at * layout().elements(), rows, rotations);
+        }
+      }
+    });
+  }
+
+  key_source<Real> source() const noexcept {
+    key_source<Real> result;
+    result.context = this;
+    result.tokens = [](const void* self, index_t block) -> const key_tokens& {
+      return static_cast<const plain_keys*>(self)->key_tokens_[block];
+    };
+    if (pack_ahead) {
+      result.block = [](const void* self, index_t block, index_t kv_head, Real*) -> kv_pointer<Real> {
+        const auto& me = *static_cast<const plain_keys*>(self);
+        const index_t at = block * me.kv_heads + kv_head;
+        return me.pointer(me.packed_ + at * me.layout().elements(), me.finite_[at] != 0);
+      };
+    } else {
+      result.scratch_elements = layout().elements() + block_keys * widest();
+      result.block = [](const void* self, index_t block, index_t kv_head, Real* scratch) -> kv_pointer<Real> {
+        const auto& me = *static_cast<const plain_keys*>(self);
+        Real* rows = scratch + me.layout().elements();
+        return me.pointer(scratch, me.pack_block(block, kv_head, scratch, rows, nullptr));
+      };
+    }
+    return result;
+  }
+
+ private:
+  index_t widest() const noexcept { return head_dim > value_dim ? head_dim : value_dim; }
+  index_t rows_elements() const { return block_keys * (widest() + rotation_size()); }
+
+  kv_pointer<Real> pointer(const Real* block, bool finite) const noexcept {
+    return {block, block + layout().key_elements(), finite};
+  }
+
+  void prepare_rotations(index_t block, Real* rotations) const {
+    if (encoding.rotation == nullptr) return;
+    const index_t size = rotation_size(), axes = tokens.axes();
+    const key_tokens& keys = key_tokens_[block];
+    double position[max_position_axes];
+    for (index_t j = 0; j < keys.count; ++j) {
+      for (index_t axis = 0; axis < axes; ++axis) position[axis] = keys.positions[axis * block_keys + j];
+      encoding.rotation->prepare(encoding.encoding, rotation(), position_span(position, static_cast<std::size_t>(axes)),
+                                 {token_role::key, rotation_op::rotate}, rotations + j * size);
+    }
+  }
+
+  /// Packs one KV head of one block; true if all values are finite. rows: [block_keys][widest()].
+  bool pack_block(index_t block, index_t kv_head, Real* to, Real* rows, const Real* rotations) const {
+    const block_place& place = places_[block];
+    Real* values = to + layout().key_elements();
+    for (index_t j = 0; j < place.count; ++j) {
+      Real* row = rows + j * head_dim;
+      load(k.row(place.batch, kv_head, place.first + j), head_dim, row);
+      if (rotations != nullptr && encoding.rotation != nullptr)
+        encoding.rotation->apply(encoding.encoding, rotation(), rotations + j * rotation_size(), kv_head, row);
+    }
+    pack_keys(rows, place.count, 0, head_dim, to);
+    bool finite = true;
+    for (index_t j = 0; j < place.count; ++j) {
+      load(v.row(place.batch, kv_head, place.first + j), value_dim, rows);
+      finite = finite && all_finite(rows, value_dim);
+      pack_value(rows, j, layout(), values);
+    }
+    clear_slots(place.count, layout(), to, values);
+    return finite;
+  }
+
+  index_t block_count_ = 0;
+  key_tokens* key_tokens_ = nullptr;
+  block_place* places_ = nullptr;
+  double* positions_ = nullptr;
+  Real* packed_ = nullptr;
+  Real* rows_ = nullptr;
+  std::uint8_t* finite_ = nullptr;
+};
+
+}  // namespace posenc::inline POSENC_ABI::detail
+
+#endif  // POSENC_ATTENTION_PLAIN_KEYS_HPP

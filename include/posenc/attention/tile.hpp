@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSENC_ATTENTION_TILE_HPP
+#define POSENC_ATTENTION_TILE_HPP
+
+#include <cstdint>
+
+#include "call.hpp"
+#include "micro_kernel.hpp"
+#include "score_pass.hpp"
+#include "workspace.hpp"
+
+/// One score tile: some rows (queries times the heads of a group) of one KV head against a range of key blocks.
+namespace posenc::inline POSENC_ABI::detail {
+
+/// A tile's work, before the KV head is chosen.
+struct tile_job {
+  index_t sequence = 0;
+  index_t first_row = 0, rows = 0;      ///< row r is query r / group, head r % group of the KV head
+  index_t first_block = 0, blocks = 0;  ///< relative to the sequence's
+  index_t first_partial = -1;           ///< row of the partial results that it fills; -1: the tile finishes its rows
+};
+
+/// What one worker needs; reused from tile to tile.
+template <class Real>
+struct tile_scratch {
+  static constexpr index_t score_stride = chunk_blocks * block_keys + 16;  // off a common 4 KiB phase
+
+  softmax_state<Real>* state = nullptr;
+  Real *queries = nullptr, *scores = nullptr, *sums = nullptr, *row = nullptr, *rotations = nullptr, *blocks = nullptr;
+  double* positions = nullptr;
+  tile_row* rows = nullptr;
+  std::uint64_t* bits = nullptr;
+  // The queries that `rotations` was prepared for.
+  index_t prepared_sequence = -1, prepared_query = -1, prepared_count = 0;
+
+  void take(bump_allocator& memory, const attention_call<Real>& call) {
+    const index_t padded = call.layout().padded_value_dim();
+    const index_t widest = call.head_dim > padded ? call.head_dim : padded;
+    state = memory.take<softmax_state<Real>>(1);
+    queries = memory.take<Real>(tile_rows * call.head_dim);
+    scores = memory.take<Real>(tile_rows * score_stride);
+    sums = memory.take<Real>(tile_rows * padded);
+    row = memory.take<Real>(widest);
+    rotations = memory.take<Real>(tile_rows * call.rotation_size());
+    positions = memory.take<double>(tile_rows * call.q_tokens.axes());
+    rows = memory.take<tile_row>(tile_rows);
+    bits = memory.take<std::uint64_t>(tile_rows * chunk_blocks);
+    blocks = memory.take<Real>(chunk_blocks * call.keys.scratch_elements);
+    prepared_sequence = -1;
+  }
+};
+
+/// What masks may know of the tile's queries together.
+struct query_summary {
+  token_block block;
+  std::int64_t first_document = 0, last_document = 0;
+  bool any = false, padding = false;
+};
+
+template <class Real>
+class tile_runner {
+ public:
+  tile_runner(const attention_call<Real>& call, tile_scratch<Real>& scratch) : call_(call), scratch_(scratch) {}
+
+  /// Leaves the weighted sums in scratch.sums and the softmax state in scratch.state; the caller finishes the rows.
+  void run(const tile_job& job, index_t kv_head) {
+    const attention_sequence& sequence = call_.sequences[job.sequence];
+    describe_rows(sequence, job, kv_head);
+    pack_queries(sequence, job, kv_head);
+    const query_summary queries = summarise(sequence.batch, job.rows);
+    const index_t padded = call_.layout().padded_value_dim();
+    scratch_.state->reset();
+    for (index_t i = 0; i < job.rows * padded; ++i) scratch_.sums[i] = 0;
+    if (!queries.any) return;
+
+    index_t filled = 0;
+    kv_pointer<Real> chunk[chunk_blocks];
+    for (index_t b = 0; b < job.blocks; ++b) {
+      const index_t block = sequence.first_block + job.first_block + b;
+      const key_tokens& keys = call_.keys.tokens(call_.keys.context, block);
+      if (!see(sequence.batch, job.rows, queries, keys, filled)) continue;
+      chunk[filled] = call_.keys.block(call_.keys.context, block, kv_head,
+                                       scratch_.blocks + filled * call_.keys.scratch_elements);
+      score(job.rows, chunk[filled], keys, filled);
+      if (++filled == chunk_blocks) {
+        accumulate(job.rows, chunk, filled, padded);
+        filled = 0;
+      }
+    }
+    if (filled > 0) accumulate(job.rows, chunk, filled, padded);
+  }
+
+ private:
+  void describe_rows(const attention_sequence& sequence, const tile_job& job, index_t kv_head) const {
+    const index_t group = call_.group(), axes = call_.q_tokens.axes();
+    const index_t first_query = job.first_row / group;
+    for (index_t r = 0; r < job.rows; ++r) {
+      tile_row& row = scratch_.rows[r];
+      const index_t query = (job.first_row + r) / group;
+      double* position = scratch_.positions + (query - first_query) * axes;
+      row.head = kv_head * group + (job.first_row + r) % group;
+      row.position = position;
+      if (r > 0 && scratch_.rows[r - 1].query == sequence.q_begin + query) {
+        row.query = scratch_.rows[r - 1].query;
+        row.order = scratch_.rows[r - 1].order;
+        row.document = scratch_.rows[r - 1].document;
+        continue;
+      }
+      row.query = sequence.q_begin + query;
+      row.order = call_.q_tokens.order(sequence.batch, row.query);
+      row.document = call_.q_tokens.document(sequence.batch, row.query);
+      for (index_t axis = 0; axis < axes; ++axis)
+        position[axis] = call_.q_tokens.position(axis, sequence.batch, row.query);
+    }
+  }
+
+  /// Loads, rotates and scales the rows: [rows][head_dim].
+  void pack_queries(const attention_sequence& sequence, const tile_job& job, index_t kv_head) {
+    const index_t group = call_.group(), first_query = job.first_row / group;
+    const index_t size = call_.rotation_size();
+    if (call_.encoding.rotation != nullptr) prepare_rotations(job, size);
+    const auto scale = static_cast<Real>(call_.softcap > 0 ? call_.scale / call_.softcap : call_.scale);
+    for (index_t r = 0; r < job.rows; ++r) {
+      const tile_row& row = scratch_.rows[r];
+      Real* to = scratch_.queries + r * call_.head_dim;
+      call_.load_q(call_.q.row(sequence.batch, row.head, row.query), call_.head_dim, to);
+      if (call_.encoding.rotation != nullptr) {
+        const index_t query = (job.first_row + r) / group - first_query;
+        call_.encoding.rotation->apply(call_.encoding.encoding, call_.rotation(), scratch_.rotations + query * size,
+                                       kv_head, to);
+      }
+      for (index_t d = 0; d < call_.head_dim; ++d) to[d] *= scale;
+    }
+  }
+
+  /// The rotations of the tile's queries; kept from one KV head to the next.
+  void prepare_rotations(const tile_job& job, index_t size) {
+    const index_t group = call_.group();
+    const index_t first = job.first_row / group, count = (job.first_row + job.rows - 1) / group - first + 1;
+    if (scratch_.prepared_sequence == job.sequence && scratch_.prepared_query == first &&
+        scratch_.prepared_count == count)
+      return;
+    const index_t axes = call_.q_tokens.axes();
+    for (index_t query = 0; query < count; ++query)
+      call_.encoding.rotation->prepare(
+          call_.encoding.encoding, call_.rotation(),
+          position_span(scratch_.positions + query * axes, static_cast<std::size_t>(axes)),
+          {token_role::query, rotation_op::rotate}, scratch_.rotations + query * size);
+    scratch_.prepared_sequence = job.sequence;
+    scratch_.prepared_query = first;
+    scratch_.prepared_count = count;
+  }
+
+  query_summary summarise(index_t batch, index_t rows) const {
+    query_summary all;
+    for (index_t r = 0; r < rows; ++r) {
+      const tile_row& row = scratch_.rows[r];
+      if (row.document == -1) {
+        all.padding = true;
+        continue;
+      }
+      if (!all.any) {
+        all.block = {row.order, row.order, row.query, row.query + 1, batch, row.head};
+        all.first_document = all.last_document = row.document;
+        all.any = true;
+      }
+      all.block.first_order = row.order < all.block.first_order ? row.order : all.block.first_order;
+      all.block.last_order = row.order > all.block.last_order ? row.order : all.block.last_order;
+      all.block.end = row.query + 1;
+      all.first_document = row.document < all.first_document ? row.document : all.first_document;
+      all.last_document = row.document > all.last_document ? row.document : all.last_document;
+    }
+    return all;
+  }
+
+  /// Fills the bits of one block for all rows; false if nobody sees anything of it.
+  bool see(index_t batch, index_t rows, const query_summary& queries, const key_tokens& keys, index_t slot) const {
+    if (keys.count == 0 || keys.all_padding()) return false;
+    if (keys.last_document < queries.first_document || keys.first_document > queries.last_document) return false;
+    const visibility seen = call_.mask.functions->classify(call_.mask.mask, queries.block, keys.summary(batch));
+    if (seen == visibility::none) return false;
+    const bool one_document = !queries.padding && queries.first_document == queries.last_document && keys.one_document();
+    std::uint64_t* bits = scratch_.bits + slot;
+    if (seen == visibility::all && one_document) {
+      for (index_t r = 0; r < rows; ++r) bits[r * chunk_blocks] = low_bits(keys.count);
+      return true;
+    }
+    std::uint64_t any = 0;
+    for (index_t r = 0; r < rows; ++r) {
+      const tile_row& row = scratch_.rows[r];
+      std::uint64_t& mine = bits[r * chunk_blocks];
+      if (r > 0 && row.query == scratch_.rows[r - 1].query && !call_.mask.functions->per_head) {
+        mine = bits[(r - 1) * chunk_blocks];
+        continue;
+      }
+      mine = one_document ? low_bits(keys.count) : document_bits(row.document, keys);
+      if (seen != visibility::all && mine != 0) {
+        const token query{row.order, row.document, row.query, batch, row.head,
+                          position_span(row.position, static_cast<std::size_t>(call_.q_tokens.axes()))};
+        mine &= call_.mask.functions->row_bits(call_.mask.mask, query, keys);
+      }
+      any |= mine;
+    }
+    return any != 0;
+  }
+
+  void score(index_t rows, const kv_pointer<Real>& block, const key_tokens& keys, index_t slot) const {
+    constexpr index_t stride = tile_scratch<Real>::score_stride;
+    Real* scores = scratch_.scores + slot * block_keys;
+    score_block(scratch_.queries, call_.head_dim, rows, block.keys, call_.head_dim, scores, stride);
+    if (call_.softcap > 0) softcap_block(scores, stride, rows, call_.softcap);
+    if (call_.encoding.bias != nullptr)
+      call_.encoding.bias->add(call_.encoding.encoding, scores, stride, scratch_.rows, rows, keys);
+  }
+
+  void accumulate(index_t rows, const kv_pointer<Real>* chunk, index_t blocks, index_t padded) const {
+    constexpr index_t stride = tile_scratch<Real>::score_stride;
+    softmax_step(scratch_.scores, stride, rows, blocks, scratch_.bits, *scratch_.state);
+    const Real* values[chunk_blocks];
+    bool finite = true;
+    for (index_t b = 0; b < blocks; ++b) {
+      values[b] = chunk[b].values;
+      finite = finite && chunk[b].finite_values;
+    }
+    if (finite) {
+      value_blocks(scratch_.scores, stride, rows, values, blocks, padded, scratch_.state->rescale, scratch_.sums, padded);
+      return;
+    }
+    for (index_t r = 0; r < rows; ++r)
+      for (index_t d = 0; d < padded; ++d) scratch_.sums[r * padded + d] *= scratch_.state->rescale[r];
+    for (index_t r = 0; r < rows; ++r) scratch_.state->rescale[r] = 1;
+    for (index_t b = 0; b < blocks; ++b) {
+      const Real* weights = scratch_.scores + b * block_keys;
+      if (chunk[b].finite_values) {
+        value_blocks(weights, stride, rows, values + b, 1, padded, scratch_.state->rescale, scratch_.sums, padded);
+      } else {
+        value_block_with_holes(weights, stride, rows, values[b], padded, scratch_.sums, padded);
+      }
+    }
+  }
+
+  const attention_call<Real>& call_;
+  tile_scratch<Real>& scratch_;
+};
+
+}  // namespace posenc::inline POSENC_ABI::detail
+
+#endif  // POSENC_ATTENTION_TILE_HPP

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSENC_ATTENTION_TILE_SHAPE_HPP
+#define POSENC_ATTENTION_TILE_SHAPE_HPP
+
+#include "../core/platform.hpp"
+#include "../encoding/score_keys.hpp"
+#include "../simd/simd.hpp"
+
+/// The one table of sizes that the kernels are made from.
+namespace posenc::inline POSENC_ABI::detail {
+
+template <class Real>
+struct tile_shape {
+  static constexpr int lanes = simd::vec<Real>::lanes;
+  // A register tile is `rows` x `vectors`. Accumulators, one row of operands and a broadcast must leave two or three
+  // registers free: 32 registers with AVX-512 and NEON, 16 elsewhere.
+#if defined(POSENC_ISA_AVX512)
+  static constexpr int rows = 8, vectors = 2;
+#elif defined(POSENC_ISA_AVX2)
+  static constexpr int rows = 6, vectors = 2;
+#elif defined(__ARM_NEON)
+  static constexpr int rows = 6, vectors = 4;
+#else
+  static constexpr int rows = 3, vectors = 4;
+#endif
+  /// Columns of a register tile, and so the width of a panel of values.
+  static constexpr int width = vectors * lanes;
+  static_assert(block_keys % width == 0);
+};
+
+/// Rows of a score tile: queries times heads that share a KV head. A multiple of every register tile's rows.
+inline constexpr index_t tile_rows = 96;
+
+/// Key blocks that one score tile spans. tile_rows x chunk_blocks x block_keys scores stay in L2.
+inline constexpr index_t chunk_blocks = 4;
+
+/// With at most this many rows, the keys of a sequence are split into ranges that can run in parallel.
+inline constexpr index_t split_rows = 16;
+
+/// Blocks of one such range.
+inline constexpr index_t split_blocks = 32;
+
+}  // namespace posenc::inline POSENC_ABI::detail
+
+#endif  // POSENC_ATTENTION_TILE_SHAPE_HPP

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSENC_ATTENTION_WORKSPACE_HPP
+#define POSENC_ATTENTION_WORKSPACE_HPP
+
+#include <cstddef>
+#include <new>
+#include <utility>
+
+#include "../core/platform.hpp"
+
+namespace posenc::inline POSENC_ABI {
+
+namespace detail {
+
+/// Growing memory, at a multiple of 64 bytes. What was there is lost when it grows.
+class growing_buffer {
+ public:
+  growing_buffer() = default;
+  growing_buffer(growing_buffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  growing_buffer& operator=(growing_buffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~growing_buffer() { ::operator delete(data_, alignment); }
+
+  std::byte* reserve(index_t bytes) {
+    if (bytes > size_) {
+      ::operator delete(std::exchange(data_, nullptr), alignment);
+      size_ = 0;
+      data_ = static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), alignment));
+      size_ = bytes;
+    }
+    return data_;
+  }
+  index_t size() const noexcept { return size_; }
+
+ private:
+  static constexpr std::align_val_t alignment{64};
+  std::byte* data_ = nullptr;
+  index_t size_ = 0;
+};
+
+}  // namespace detail
+
+/// Memory that attention works in. Passed from call to call, it grows to the largest need and is then reused, so that
+/// decoding does not allocate. One workspace serves one call at a time.
+class workspace {
+ public:
+  /// Bytes held.
+  index_t size() const noexcept { return sequences_.size() + tiles_.size(); }
+
+  /// For the library: the list of sequences, which decides how much the rest needs, and the rest.
+  std::byte* reserve_sequences(index_t bytes) { return sequences_.reserve(bytes); }
+  std::byte* reserve_tiles(index_t bytes) { return tiles_.reserve(bytes); }
+
+ private:
+  detail::growing_buffer sequences_, tiles_;
+};
+
+namespace detail {
+
+/// Hands out pieces of a workspace, each at a multiple of 64 bytes. With a null base it only counts.
+class bump_allocator {
+ public:
+  explicit bump_allocator(std::byte* base) noexcept : base_(base) {}
+
+  template <class T>
+  T* take(index_t count) noexcept {
+    std::byte* at = base_ == nullptr ? nullptr : base_ + used_;
+    used_ += (count * static_cast<index_t>(sizeof(T)) + 63) / 64 * 64;
+    return reinterpret_cast<T*>(at);
+  }
+  index_t used() const noexcept { return used_; }
+
+ private:
+  std::byte* base_;
+  index_t used_ = 0;
+};
+
+}  // namespace detail
+
+}  // namespace posenc::inline POSENC_ABI
+
+#endif  // POSENC_ATTENTION_WORKSPACE_HPP

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSENC_ENCODING_FREQUENCY_AXIS_HPP
+#define POSENC_ENCODING_FREQUENCY_AXIS_HPP
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "../core/error.hpp"
+#include "../core/platform.hpp"
+#include "../core/tokens.hpp"
+
+/// Which position axis each frequency of a rotary encoding reads, as a list with one entry a pair.
+namespace posenc::inline POSENC_ABI {
+
+namespace detail {
+inline void check_sections(const std::vector<index_t>& sections) {
+  if (sections.empty() || static_cast<index_t>(sections.size()) > max_position_axes)
+    raise(make_error(errc::invalid_shape, "sections", "has %zu entries; allowed: one for each of 1 to %td position axes",
+                     sections.size(), max_position_axes));
+  for (const index_t pairs : sections)
+    if (pairs < 0) raise(make_error(errc::invalid_value, "sections", "has %td pairs; allowed: 0 and more", pairs));
+}
+}  // namespace detail
+
+/// M-RoPE in sections (Qwen2-VL, arXiv:2409.12191, section 2.1): the first sections[0] pairs read axis 0 (time), the next
+/// sections[1] axis 1 (height), the next sections[2] axis 2 (width). Frequencies run on over the sections. Qwen2-VL and
+/// Qwen2.5-VL have {16, 24, 24}. Errors: invalid_shape, invalid_value.
+inline std::vector<index_t> mrope_sections(const std::vector<index_t>& sections) {
+  detail::check_sections(sections);
+  std::vector<index_t> axes;
+  for (std::size_t axis = 0; axis < sections.size(); ++axis)
+    axes.insert(axes.end(), static_cast<std::size_t>(sections[axis]), static_cast<index_t>(axis));
+  return axes;
+}
+
+/// M-RoPE with interleaved axes (Qwen3-VL): pairs 1, 4, 7, ... below 3 * sections[1] read axis 1 (height), pairs 2, 5, 8,
+/// ... below 3 * sections[2] axis 2 (width), all others axis 0 (time). Qwen3-VL has {24, 20, 20}, whose last four pairs are
+/// 0, 0, 0, 0. Errors: invalid_shape, invalid_value (sections whose pairs do not fit into this order).
+inline std::vector<index_t> mrope_interleaved(const std::vector<index_t>& sections) {
+  detail::check_sections(sections);
+  if (sections.size() != 3)
+    raise(make_error(errc::invalid_shape, "sections", "has %zu entries; allowed: 3 (time, height, width)",
+                     sections.size()));
+  const index_t pairs = sections[0] + sections[1] + sections[2];
+  std::vector<index_t> axes(static_cast<std::size_t>(pairs), 0);
+  for (index_t axis = 1; axis <= 2; ++axis) {
+    const index_t section = sections[static_cast<std::size_t>(axis)];
+    if (section > 0 && 3 * (section - 1) + axis >= pairs)
+      raise(make_error(errc::invalid_value, "sections",
+                       "has %td pairs for axis %td, the last of which would be pair %td of %td; allowed: every third pair "
+                       "must be enough",
+                       section, axis, 3 * (section - 1) + axis, pairs));
+    for (index_t i = 0; i < section; ++i) axes[static_cast<std::size_t>(3 * i + axis)] = axis;
+  }
+  return axes;
+}
+
+namespace detail {
+
+/// Frequencies sorted by the axis that they read, so that those of one axis are computed together.
+class frequencies_by_axis {
+ public:
+  frequencies_by_axis(std::span<const double> inv_freq, const std::vector<index_t>& axes)
+      : inv_freq_(inv_freq.begin(), inv_freq.end()) {
+    const auto pairs = static_cast<index_t>(inv_freq.size());
+    if (axes.empty()) {
+      runs_.push_back({0, pairs});
+      return;
+    }
+    std::vector<index_t> order(inv_freq.size());
+    for (index_t i = 0; i < pairs; ++i) order[static_cast<std::size_t>(i)] = i;
+    const auto axis_of = [&](index_t i) { return axes[static_cast<std::size_t>(i)]; };
+    std::stable_sort(order.begin(), order.end(), [&](index_t a, index_t b) { return axis_of(a) < axis_of(b); });
+    for (index_t j = 0; j < pairs; ++j) {
+      const index_t i = order[static_cast<std::size_t>(j)];
+      inv_freq_[static_cast<std::size_t>(j)] = inv_freq[static_cast<std::size_t>(i)];
+      if (runs_.empty() || runs_.back().axis != axis_of(i)) runs_.push_back({axis_of(i), j});
+      runs_.back().end = j + 1;
+    }
+    if (!std::is_sorted(axes.begin(), axes.end())) pair_of_ = std::move(order);
+  }
+
+  /// Calls f(inv_freq, count, axis, first, pairs) for pieces of at most `longest` frequencies of one axis. They belong to
+  /// the pairs first, first + 1, ..., or, where `pairs` is not null, to pairs[0], pairs[1], ...
+  template <class F>
+  void for_each_piece(index_t longest, F&& f) const {
+    for (index_t begin = 0; const run& r : runs_) {
+      const index_t step = pair_of_.empty() ? r.end - begin : longest;
+      for (; begin < r.end; begin += step)
+        f(inv_freq_.data() + begin, (std::min)(step, r.end - begin), r.axis, begin,
+          pair_of_.empty() ? nullptr : pair_of_.data() + begin);
+      begin = r.end;
+    }
+  }
+
+ private:
+  struct run {
+    index_t axis;
+    index_t end;
+  };
+
+  std::vector<double> inv_freq_;
+  std::vector<run> runs_;
+  std::vector<index_t> pair_of_;  // which pair each frequency belongs to; empty: they stand in order
+};
+
+}  // namespace detail
+
+}  // namespace posenc::inline POSENC_ABI
+
+#endif  // POSENC_ENCODING_FREQUENCY_AXIS_HPP

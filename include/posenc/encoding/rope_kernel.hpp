@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSENC_ENCODING_ROPE_KERNEL_HPP
+#define POSENC_ENCODING_ROPE_KERNEL_HPP
+
+#include <algorithm>
+#include <type_traits>
+
+#include "../core/platform.hpp"
+#include "../simd/simd.hpp"
+#include "row_elements.hpp"
+
+/// The kernel of RoPE: pairs (x, y) of a head become (x cos - y sin, x sin + y cos). The token's cosines and sines are
+/// loaded once, some registers at a time, and all its heads pass by: the data of one token stay in the first cache.
+namespace posenc::inline POSENC_ABI::detail {
+
+/// A register of pairs (i, i + pairs): x and y lie `pairs` elements apart.
+template <class Real>
+class half_pairs {
+ public:
+  static constexpr int together = 4;  ///< registers of pairs that are held at once
+  static constexpr index_t step = 1;  ///< from pair to pair, in elements
+
+  template <class Count>
+  POSENC_ALWAYS_INLINE void load(const Real* cos, const Real* sin, Count count) noexcept {
+    c_ = load_lanes<Real>(cos, count);
+    s_ = load_lanes<Real>(sin, count);
+  }
+
+  template <class In, class Out, class Count>
+  POSENC_ALWAYS_INLINE void turn(const In* in, Out* out, index_t pairs, Count count) const noexcept {
+    const simd::vec<Real> x = load_lanes<Real>(in, count), y = load_lanes<Real>(in + pairs, count);
+    store_lanes(out, fma(x, c_, -(y * s_)), count);
+    store_lanes(out + pairs, fma(y, c_, x * s_), count);
+  }
+
+ private:
+  simd::vec<Real> c_, s_;
+};
+
+/// A register of pairs (2i, 2i + 1), which are two registers of elements. With its neighbours swapped, an element becomes
+/// z cos + swapped z sin, where the sine is negative for the first of a pair.
+template <class Real>
+class interleaved_pairs {
+ public:
+  static constexpr int together = sizeof(simd::vec<Real>) >= 64 ? 4 : 2;
+  static constexpr index_t step = 2;
+
+  template <class Count>
+  POSENC_ALWAYS_INLINE void load(const Real* cos, const Real* sin, Count count) noexcept {
+    const simd::vec<Real> c = load_lanes<Real>(cos, count), s = load_lanes<Real>(sin, count);
+    c_[0] = simd::twice<0>(c);
+    c_[1] = simd::twice<1>(c);
+    s_[0] = simd::negate_even(simd::twice<0>(s));
+    s_[1] = simd::negate_even(simd::twice<1>(s));
+  }
+
+  template <class In, class Out, class Count>
+  POSENC_ALWAYS_INLINE void turn(const In* in, Out* out, index_t, Count count) const noexcept {
+    constexpr full_register<Real> lanes{};
+    if constexpr (std::is_same_v<Count, full_register<Real>>) {
+      turn_half<0>(in, out, lanes);
+      turn_half<1>(in, out, lanes);
+    } else {
+      turn_half<0>(in, out, (std::min)(2 * count, index_t{lanes}));
+      if (2 * count > lanes) turn_half<1>(in, out, 2 * count - lanes);
+    }
+  }
+
+ private:
+  template <int Half, class In, class Out, class Count>
+  POSENC_ALWAYS_INLINE void turn_half(const In* in, Out* out, Count count) const noexcept {
+    constexpr index_t first = Half * simd::vec<Real>::lanes;
+    const simd::vec<Real> z = load_lanes<Real>(in + first, count);
+    store_lanes(out + first, fma(z, c_[Half], simd::swap_pairs(z) * s_[Half]), count);
+  }
+
+  simd::vec<Real> c_[2], s_[2];
+};
+
+/// The heads of one token: `heads` rows, `in_stride` and `out_stride` elements apart. `out` is `in` or does not meet it.
+template <class In, class Out>
+struct head_rows {
+  index_t heads;
+  const In* in;
+  index_t in_stride;
+  Out* out;
+  index_t out_stride;
+};
+
+/// N registers of pairs from pair `first` on, or one with `count` pairs.
+template <class Pairs, int N, class Real, class In, class Out, class Count>
+POSENC_ALWAYS_INLINE void turn_pairs(const Real* cos, const Real* sin, index_t pairs, index_t first,
+                                     const head_rows<In, Out>& rows, Count count) noexcept {
+  constexpr index_t lanes = simd::vec<Real>::lanes;
+  Pairs registers[N];
+  simd::unroll<N>([&](auto k) POSENC_INLINE_LAMBDA {
+    registers[k].load(cos + first + k * lanes, sin + first + k * lanes, count);
+  });
+  const In* in = rows.in + Pairs::step * first;
+  Out* out = rows.out + Pairs::step * first;
+  for (index_t head = 0; head < rows.heads; ++head, in += rows.in_stride, out += rows.out_stride)
+    simd::unroll<N>([&](auto k) POSENC_INLINE_LAMBDA {
+      registers[k].turn(in + Pairs::step * k * lanes, out + Pairs::step * k * lanes, pairs, count);
+    });
+}
+
+/// Turns the first 2 * pairs elements of every head. `cos` and `sin` have `pairs` numbers each, the attention factor in
+/// them.
+template <class Pairs, class Real, class In, class Out>
+POSENC_NOINLINE void turn_heads(const Real* cos, const Real* sin, index_t pairs, const head_rows<In, Out>& rows) noexcept {
+  constexpr index_t together = Pairs::together * simd::vec<Real>::lanes;
+  index_t i = 0;
+  for (; i + together <= pairs; i += together)
+    turn_pairs<Pairs, Pairs::together>(cos, sin, pairs, i, rows, full_register<Real>{});
+  for_each_register<Real>(pairs - i, [&](index_t first, auto count) POSENC_INLINE_LAMBDA {
+    turn_pairs<Pairs, 1>(cos, sin, pairs, i + first, rows, count);
+  });
+}
+
+}  // namespace posenc::inline POSENC_ABI::detail
+
+#endif  // POSENC_ENCODING_ROPE_KERNEL_HPP

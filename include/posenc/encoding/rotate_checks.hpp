@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSENC_ENCODING_ROTATE_CHECKS_HPP
+#define POSENC_ENCODING_ROTATE_CHECKS_HPP
+
+#include <algorithm>
+#include <array>
+#include <type_traits>
+
+#include "../attention/checks.hpp"
+#include "../core/dtype.hpp"
+#include "../core/error.hpp"
+#include "../core/finite.hpp"
+#include "../core/tensor_view.hpp"
+#include "../core/tokens.hpp"
+#include "concepts.hpp"
+
+namespace posenc::inline POSENC_ABI {
+
+/// What a rotation may depend on besides tokens and encoding. For rope itself, neither field makes a difference.
+struct rotate_options {
+  /// Which side the heads are of: some encodings (xPos, a query temperature) treat queries and keys differently.
+  token_role role = token_role::key;
+
+  /// Key heads of the layer, where query heads of grouped attention are turned and key heads have rotations of their own:
+  /// query head h belongs to key head h / (heads / kv_heads). 0: as many as there are heads.
+  index_t kv_heads = 0;
+};
+
+namespace detail {
+
+template <class In, class Out>
+consteval bool check_rotation_dtypes() {
+  constexpr bool known = scalar<In> && scalar<Out>;
+  static_assert(known,
+                "posenc: rotated vectors must have elements of type float, double, Eigen::half or Eigen::bfloat16 (integers "
+                "that hold 16-bit numbers: use posenc::as_half or posenc::as_bfloat16)");
+  if constexpr (known) {
+    constexpr bool mixes = mixable<In, Out>;
+    static_assert(mixes,
+                  "posenc: rotated vectors mix float, half and bfloat16 freely, but double goes with double only: convert "
+                  "the odd one");
+    constexpr bool writes = !mixes || !std::is_const_v<Out>;
+    static_assert(writes,
+                  "posenc: rotating writes to a const buffer: pass vectors that are not const, or an out of their own");
+    return mixes && writes;
+  }
+  return false;
+}
+
+/// Whether two rows of the view may share elements: some stride is shorter than what the smaller ones span.
+template <class T>
+bool rows_collide(const tensor_view<T>& x) noexcept {
+  if (x.empty()) return false;
+  std::array<std::array<index_t, 2>, 3> axes;  // stride, extent
+  for (std::size_t i = 0; i < 3; ++i) axes[i] = {x.stride(i) < 0 ? -x.stride(i) : x.stride(i), x.extent(i)};
+  std::sort(axes.begin(), axes.end());
+  index_t span = x.dim();
+  for (const auto& [stride, extent] : axes) {
+    if (extent <= 1) continue;
+    if (stride < span) return true;
+    span += (extent - 1) * stride;
+  }
+  return false;
+}
+
+/// One tensor of heads that is turned: read from `in`, written to `out`, which may be the same one.
+template <class In, class Out>
+struct rotated_heads {
+  tensor_view<In> in;
+  tensor_view<Out> out;
+  token_role role = token_role::key;
+  const char* in_name = "x";
+  const char* out_name = "out";
+};
+
+template <class In, class Out>
+bool in_place(const rotated_heads<In, Out>& x) noexcept {
+  return std::is_same_v<std::remove_cv_t<In>, Out> && identical(x.in, x.out);
+}
+
+template <class In, class Out>
+maybe_error check_heads(const rotated_heads<In, Out>& x, const token_view& tokens) noexcept {
+  if (maybe_error e = check_layout(x.in, x.in_name, false)) return e;
+  if (x.in.heads() < 1)
+    return make_error(errc::invalid_shape, x.in_name, "has %td heads; allowed: 1 and more", x.in.heads());
+  if (x.in.dim() < 1)
+    return make_error(errc::invalid_shape, x.in_name, "has head_dim %td; allowed: 1 and more", x.in.dim());
+  const bool same = in_place(x);
+  const char* written = same ? x.in_name : x.out_name;
+  if (!same)
+    for (std::size_t axis = 0; axis < 4; ++axis)
+      if (maybe_error e = check_extent(x.out, written, axis, x.in.extent(axis), x.in_name)) return e;
+  if (maybe_error e = check_layout(x.out, written, true)) return e;
+  if (rows_collide(x.out))
+    return make_error(errc::invalid_layout, written,
+                      "has strides [%td, %td, %td] for [%td, %td, %td] rows of %td, so that rows share elements; allowed: "
+                      "rows of their own, since they are written",
+                      x.out.stride(0), x.out.stride(1), x.out.stride(2), x.out.extent(0), x.out.extent(1),
+                      x.out.extent(2), x.out.dim());
+  if (!same && overlaps(x.out, x.in))
+    return make_error(errc::invalid_layout, written, "overlaps %s; allowed: memory of its own, or exactly %s", x.in_name,
+                      x.in_name);
+  if (x.in.from_columns() && x.in.tokens() != tokens.count())
+    return make_error(errc::invalid_shape, x.in_name, "has %td tokens, tokens describes %td%s", x.in.tokens(),
+                      tokens.count(), layout_hint(x.in));
+  return check_tokens(tokens, x.in.batch(), x.in.tokens(), "tokens");
+}
+
+/// Key heads that a rotation sees, for a tensor of its own.
+template <class In, class Out>
+index_t kv_heads_of(const rotated_heads<In, Out>& x, index_t given) noexcept {
+  return given == 0 ? x.in.heads() : given;
+}
+
+template <class In, class Out>
+maybe_error check_kv_heads(const rotated_heads<In, Out>& x, index_t given) noexcept {
+  if (given >= 0 && x.in.heads() % kv_heads_of(x, given) == 0) return {};
+  return make_error(errc::invalid_value, "options.kv_heads", "is %td for %td heads of %s; allowed: a divisor, or 0", given,
+                    x.in.heads(), x.in_name);
+}
+
+template <rotary_encoding E, class In, class Out>
+maybe_error check_rotation(const rotated_heads<In, Out>& x, const token_view& tokens, const E& encoding,
+                           index_t kv_heads) noexcept {
+  if (maybe_error e = check_heads(x, tokens)) return e;
+  if (maybe_error e = check_kv_heads(x, kv_heads)) return e;
+  encoding_use use;
+  if (x.role == token_role::query) use.heads = x.in.heads();
+  use.kv_heads = kv_heads_of(x, kv_heads);
+  use.dim = x.in.dim();
+  use.q_tokens = &tokens;
+  return check_encoding(encoding, use);
+}
+
+/// Queries and keys of the same tokens.
+template <rotary_encoding E, class Q, class QOut, class K, class KOut>
+maybe_error check_rotation_pair(const rotated_heads<Q, QOut>& q, const rotated_heads<K, KOut>& k, const token_view& tokens,
+                                const E& encoding) noexcept {
+  if (maybe_error e = check_heads(q, tokens)) return e;
+  if (maybe_error e = check_heads(k, tokens)) return e;
+  if (q.in.heads() % k.in.heads() != 0)
+    return make_error(errc::invalid_shape, q.in_name, "has %td heads; allowed: a multiple of the %td heads of %s",
+                      q.in.heads(), k.in.heads(), k.in_name);
+  if (maybe_error e = check_extent(k.in, k.in_name, 0, q.in.batch(), q.in_name)) return e;
+  if (maybe_error e = check_extent(k.in, k.in_name, 3, q.in.dim(), q.in_name)) return e;
+  const auto shared = [](const char* written, const char* other) {
+    return make_error(errc::invalid_layout, written, "overlaps %s; allowed: memory of its own", other);
+  };
+  if (overlaps(q.out, k.out)) return shared(k.out_name, q.out_name);
+  if (overlaps(q.out, k.in)) return shared(q.out_name, k.in_name);
+  if (overlaps(k.out, q.in)) return shared(k.out_name, q.in_name);
+  return check_encoding(encoding, {q.in.heads(), k.in.heads(), q.in.dim(), &tokens, nullptr});
+}
+
+template <rotary_encoding From, rotary_encoding To, class In, class Out>
+maybe_error check_rerotation(const rotated_heads<In, Out>& x, const token_view& tokens, const From& from, const To& to,
+                             const double& shift, index_t kv_heads) noexcept {
+  constexpr double limit = 9007199254740992.0;  // 2^53, as for positions
+  if (!is_finite(shift) || shift > limit || shift < -limit)
+    return make_error(errc::invalid_value, "shift", "is %g; allowed: a finite number within +-2^53", shift);
+  if (maybe_error e = check_rotation(x, tokens, from, kv_heads)) return e;
+  return check_rotation(x, tokens, to, kv_heads);
+}
+
+}  // namespace detail
+
+}  // namespace posenc::inline POSENC_ABI
+
+#endif  // POSENC_ENCODING_ROTATE_CHECKS_HPP

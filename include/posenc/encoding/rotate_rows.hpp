@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSENC_ENCODING_ROTATE_ROWS_HPP
+#define POSENC_ENCODING_ROTATE_ROWS_HPP
+
+#include <algorithm>
+#include <memory>
+#include <type_traits>
+
+#include "../core/dtype.hpp"
+#include "../core/executor.hpp"
+#include "../core/tokens.hpp"
+#include "../simd/convert.hpp"
+#include "concepts.hpp"
+#include "rotate_checks.hpp"
+#include "rotated_dims.hpp"
+#include "row_elements.hpp"
+
+/// How rotations walk over tensors: tokens outside, heads inside, so that what describes a token's rotation is made once
+/// for all its heads, of queries and keys.
+namespace posenc::inline POSENC_ABI::detail {
+
+/// `template <class Real, class In, class Out> void rotate_heads(posenc::rotation_shape, const Real* row, posenc::index_t
+/// heads, const In* in, posenc::index_t in_stride, Out* out, posenc::index_t out_stride) const`: an encoding that turns
+/// all heads of a token alike may have this faster way for any element type. It leaves all but `rotated_dims` alone.
+template <class E, class Real, class In, class Out>
+concept has_rotate_heads =
+    requires(const E& e, rotation_shape s, const Real* row, index_t n, const In* in, Out* out) {
+      e.rotate_heads(s, row, n, in, n, out, n);
+    };
+
+/// The dimensions that may come out changed. What `rotated_dims` says is about turning; something else may scale the others.
+template <class E, class Real, class In, class Out>
+dim_range changed_dims_of(const E& e, const rotation_shape& shape) {
+  return has_rotate_heads<E, Real, In, Out> ? rotated_dims_of(e, shape) : dim_range{0, shape.head_dim};
+}
+
+/// Numbers to work in, without allocating for usual sizes.
+template <class Real>
+class row_memory {
+ public:
+  explicit row_memory(index_t size) {
+    if (size > usual) large_.reset(new Real[static_cast<std::size_t>(size)]);
+  }
+  Real* data() noexcept { return large_ ? large_.get() : small_; }
+
+ private:
+  static constexpr index_t usual = 1024;
+  alignas(64) Real small_[usual];
+  std::unique_ptr<Real[]> large_;
+};
+
+/// Turns one head by `turn(Real* x)`, which works in place. 16-bit elements pass through `spare`; what is not among the
+/// changed dimensions keeps its bits.
+template <class Real, class In, class Out, class Turn>
+POSENC_ALWAYS_INLINE void turn_head(const In* in, Out* out, index_t head_dim, dim_range changed, Real* spare, Turn&& turn) {
+  const bool same = static_cast<const void*>(in) == static_cast<const void*>(out);
+  if constexpr (std::is_same_v<Out, Real>) {
+    if (!same) copy_elements<Real>(in, head_dim, out);
+    turn(out);
+  } else {
+    simd::load_row(in, head_dim, spare);
+    turn(spare);
+    simd::store_row(static_cast<const Real*>(spare + changed.begin), changed.end - changed.begin, out + changed.begin);
+    if (same) return;
+    copy_elements<Real>(in, changed.begin, out);
+    copy_elements<Real>(in + changed.end, head_dim - changed.end, out + changed.end);
+  }
+}
+
+/// Turns all heads of one token.
+template <class Real, class E, class In, class Out>
+void turn_token(const E& encoding, const rotation_shape& shape, const Real* row, const rotated_heads<In, Out>& x, index_t b,
+                index_t t, Real* spare) {
+  using element = std::remove_const_t<In>;
+  const element* in = x.in.row(b, 0, t);
+  Out* out = x.out.row(b, 0, t);
+  const index_t heads = x.in.heads(), in_stride = x.in.stride(1), out_stride = x.out.stride(1);
+  if constexpr (has_rotate_heads<E, Real, element, Out>) {
+    encoding.rotate_heads(shape, row, heads, in, in_stride, out, out_stride);
+  } else {
+    const index_t group = heads / shape.kv_heads;
+    const dim_range changed = changed_dims_of<E, Real, element, Out>(encoding, shape);
+    for (index_t h = 0; h < heads; ++h, in += in_stride, out += out_stride)
+      turn_head(in, out, shape.head_dim, changed, spare,
+                [&](Real* head) { encoding.apply_rotation(shape, row, h / group, head); });
+  }
+}
+
+/// The tokens of a call: rows of the batch that have their own description, or one that all rows share.
+struct token_walk {
+  const token_view& tokens;
+  index_t batch;
+
+  index_t steps() const noexcept { return tokens.batch() * tokens.count(); }
+
+  /// Calls f(positions, first row, end row, token) for steps [first, last).
+  template <class F>
+  void run(index_t first, index_t last, F&& f) const {
+    const bool shared = tokens.batch() == 1;
+    double position[max_position_axes];
+    for (index_t step = first; step < last; ++step) {
+      const index_t row = step / tokens.count(), token = step % tokens.count();
+      for (index_t axis = 0; axis < tokens.axes(); ++axis) position[axis] = tokens.position(axis, row, token);
+      f(position, shared ? 0 : row, shared ? batch : row + 1, token);
+    }
+  }
+};
+
+/// Runs f(first, last) over all steps, in pieces that are worth a task. Steps are independent of each other, so the cut
+/// does not change a bit.
+template <class Executor, class F>
+void run_steps(index_t steps, index_t bytes_a_step, Executor& executor, F&& f) {
+  constexpr index_t worth_a_task = 256 * 1024;
+  const index_t piece = (std::max)(index_t{1}, worth_a_task / (std::max)(index_t{1}, bytes_a_step));
+  const index_t tasks = (steps + piece - 1) / piece;
+  if (tasks <= 1) {
+    if (steps > 0) f(index_t{0}, steps);
+    return;
+  }
+  executor.parallel_for(tasks, [&](index_t task) { f(task * piece, (std::min)(steps, (task + 1) * piece)); });
+}
+
+template <class In, class Out>
+index_t bytes_a_token(const rotated_heads<In, Out>& x) noexcept {
+  return x.in.heads() * x.in.dim() * static_cast<index_t>(sizeof(Out));
+}
+
+/// One or several tensors of heads of the same tokens, batch and head_dim.
+template <class Real, class E, class Executor, class... Heads>
+POSENC_NOINLINE void run_rotation(const token_view& tokens, index_t batch, const E& encoding, rotation_op op,
+                                  const rotation_shape& shape, Executor& executor, const Heads&... heads) {
+  const token_walk walk{tokens, batch};
+  const index_t size = encoding.rotation_size(shape);
+  const index_t bytes = (bytes_a_token(heads) + ...) * (tokens.batch() == 1 ? batch : 1);
+  run_steps(walk.steps(), bytes, executor, [&](index_t first, index_t last) {
+    row_memory<Real> memory(size + shape.head_dim);
+    Real* const row = memory.data();
+    walk.run(first, last, [&](const double* position, index_t begin, index_t end, index_t token) {
+      bool ready = false;
+      const auto turn = [&](const auto& x) {
+        if (!ready || depends_on_role<E>())
+          encoding.prepare_rotation(shape, position_span(position, static_cast<std::size_t>(tokens.axes())), {x.role, op},
+                                    row);
+        ready = true;
+        for (index_t b = begin; b < end; ++b) turn_token(encoding, shape, row, x, b, token, row + size);
+      };
+      (turn(heads), ...);
+    });
+  });
+}
+
+/// From one rotation to another, without rounding in between.
+template <class Real, class From, class To, class Executor, class In, class Out>
+POSENC_NOINLINE void run_rerotation(const token_view& tokens, const From& from, const To& to, double shift,
+                                    const rotation_shape& shape, Executor& executor, const rotated_heads<In, Out>& x) {
+  const token_walk walk{tokens, x.in.batch()};
+  const index_t from_size = from.rotation_size(shape), to_size = to.rotation_size(shape);
+  const index_t heads = x.in.heads(), group = heads / shape.kv_heads;
+  using element = std::remove_const_t<In>;
+  const dim_range changed = hull(changed_dims_of<From, Real, element, Out>(from, shape),
+                                 changed_dims_of<To, Real, element, Out>(to, shape));
+  const index_t bytes = bytes_a_token(x) * (tokens.batch() == 1 ? x.in.batch() : 1);
+  run_steps(walk.steps(), bytes, executor, [&](index_t first, index_t last) {
+    row_memory<Real> memory(from_size + to_size + shape.head_dim);
+    Real* const from_row = memory.data();
+    Real* const to_row = from_row + from_size;
+    walk.run(first, last, [&](double* position, index_t begin, index_t end, index_t token) {
+      const auto axes = static_cast<std::size_t>(tokens.axes());
+      from.prepare_rotation(shape, position_span(position, axes), {x.role, rotation_op::inverse}, from_row);
+      for (std::size_t axis = 0; axis < axes; ++axis) position[axis] += shift;
+      to.prepare_rotation(shape, position_span(position, axes), {x.role, rotation_op::rotate}, to_row);
+      for (index_t row = begin; row < end; ++row)
+        for (index_t h = 0; h < heads; ++h)
+          turn_head(static_cast<const element*>(x.in.row(row, h, token)), x.out.row(row, h, token), shape.head_dim,
+                    changed, to_row + to_size, [&](Real* head) {
+                      from.apply_rotation(shape, static_cast<const Real*>(from_row), h / group, head);
+                      to.apply_rotation(shape, static_cast<const Real*>(to_row), h / group, head);
+                    });
+    });
+  });
+}
+
+}  // namespace posenc::inline POSENC_ABI::detail
+
+#endif  // POSENC_ENCODING_ROTATE_ROWS_HPP

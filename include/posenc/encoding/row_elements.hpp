@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSENC_ENCODING_ROW_ELEMENTS_HPP
+#define POSENC_ENCODING_ROW_ELEMENTS_HPP
+
+#include <cstring>
+#include <type_traits>
+
+#include "../core/platform.hpp"
+#include "../simd/convert.hpp"
+#include "../simd/simd.hpp"
+
+/// Registers of compute numbers from and to rows of any element type, also of fewer elements than lanes.
+namespace posenc::inline POSENC_ABI::detail {
+
+/// As many elements as a register has lanes: known to the compiler, unlike the count of the last piece of a row.
+template <class Real>
+using full_register = std::integral_constant<index_t, simd::vec<Real>::lanes>;
+
+/// `count` elements; the lanes after them are 0.
+template <class Real, class T, class Count>
+POSENC_ALWAYS_INLINE simd::vec<Real> load_lanes(const T* from, Count count) noexcept {
+  if constexpr (std::is_same_v<Count, full_register<Real>>) {
+    return simd::load_as<Real>(from);
+  } else {
+    T part[simd::vec<Real>::lanes] = {};
+    std::memcpy(static_cast<void*>(part), from, static_cast<std::size_t>(count) * sizeof(T));
+    return simd::load_as<Real>(static_cast<const T*>(part));
+  }
+}
+
+/// The first `count` lanes, each rounded once.
+template <class Real, class T, class Count>
+POSENC_ALWAYS_INLINE void store_lanes(T* to, simd::vec<Real> v, Count count) noexcept {
+  if constexpr (std::is_same_v<Count, full_register<Real>>) {
+    simd::store_as(to, v);
+  } else {
+    T part[simd::vec<Real>::lanes];
+    simd::store_as(static_cast<T*>(part), v);
+    std::memcpy(static_cast<void*>(to), part, static_cast<std::size_t>(count) * sizeof(T));
+  }
+}
+
+/// Calls f(first, count) for the pieces of a row of n elements: full registers, then what is left.
+template <class Real, class F>
+POSENC_ALWAYS_INLINE void for_each_register(index_t n, F&& f) {
+  constexpr full_register<Real> lanes{};
+  index_t i = 0;
+  for (; i + lanes <= n; i += lanes) f(i, lanes);
+  if (i < n) f(i, n - i);
+}
+
+/// Copies n elements of a row into one that does not meet it: bits where the types are equal, else rounded once.
+template <class Real, class In, class Out>
+void copy_elements(const In* in, index_t n, Out* out) noexcept {
+  if constexpr (std::is_same_v<In, Out>) {
+    if (n > 0) std::memcpy(static_cast<void*>(out), in, static_cast<std::size_t>(n) * sizeof(In));
+  } else {
+    for_each_register<Real>(n, [&](index_t first, auto count) POSENC_INLINE_LAMBDA {
+      store_lanes(out + first, load_lanes<Real>(in + first, count), count);
+    });
+  }
+}
+
+}  // namespace posenc::inline POSENC_ABI::detail
+
+#endif  // POSENC_ENCODING_ROW_ELEMENTS_HPP
