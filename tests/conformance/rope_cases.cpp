@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: Apache-2.0
+// Queries and keys rotated by Hugging Face, vLLM and ggml.
+#include <posenc/core/token_builders.hpp>
+#include <posenc/encoding/frequency_axis.hpp>
+#include <posenc/encoding/rotate.hpp>
+#include <posenc/ladder/rotary_dim.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "cases.hpp"
+#include "element_types.hpp"
+#include "ladders.hpp"
+#include "rope_description.hpp"
+
+namespace conformance {
+
+namespace {
+
+/// Where batch, head, token and dim lie in a list, told by a layout such as "[batch][token][head][dim]".
+std::array<index_t, 4> axes_from(const std::string& layout) {
+  std::array<index_t, 4> place{-1, -1, -1, -1};
+  index_t axis = 0;
+  for (std::size_t open = layout.find('['); open != std::string::npos; open = layout.find('[', open + 1), ++axis) {
+    const std::string word = layout.substr(open + 1, layout.find(']', open) - open - 1);
+    std::size_t what = 4;
+    if (word == "batch" || word == "1") what = 0;
+    if (word == "head") what = 1;
+    if (word == "token" || word.rfind("patch", 0) == 0) what = 2;
+    if (word == "dim") what = 3;
+    if (what == 4 || place[what] != -1) throw skip_case("layout " + layout + " is not known");
+    place[what] = axis;
+  }
+  if (place[1] == -1 || place[2] == -1 || place[3] != axis - 1) throw skip_case("layout " + layout + " is not known");
+  return place;
+}
+
+/// A list of numbers seen as [batch, heads, tokens, dim].
+struct placed_array {
+  array x;
+  std::array<index_t, 4> extents{1, 1, 1, 1}, strides{0, 0, 0, 1};
+
+  placed_array(const json& c, const char* name, const std::array<index_t, 4>& place) : x(numbers(c, name)) {
+    for (std::size_t what = 0; what < 4; ++what) {
+      if (place[what] < 0) continue;
+      if (place[what] >= x.rank()) throw malformed_case(std::string(name) + " does not have the extents of its layout");
+      extents[what] = x.extent(place[what]);
+      index_t stride = 1;
+      for (index_t axis = place[what] + 1; axis < x.rank(); ++axis) stride *= x.extent(axis);
+      strides[what] = stride;
+    }
+  }
+
+  template <class T>
+  posenc::tensor_view<T> view(std::vector<T>& data) const {
+    return {data.data(), extents, strides};
+  }
+  double at(index_t b, index_t h, index_t t, index_t d) const {
+    return x.values[static_cast<std::size_t>(b * strides[0] + h * strides[1] + t * strides[2] + d * strides[3])];
+  }
+};
+
+/// q and k with what they become.
+struct rotated_pair {
+  placed_array q, k, q_out, k_out;
+
+  rotated_pair(const json& c, const std::array<index_t, 4>& place)
+      : q(c, "q", place), k(c, "k", place), q_out(c, "q_out", place), k_out(c, "k_out", place) {
+    if (q.extents != q_out.extents || k.extents != k_out.extents)
+      throw malformed_case("q_out or k_out has other extents than q or k");
+  }
+};
+
+/// Rotates q and k, together in place and apart out of place, and compares. `read(d)` says which dimension of the result
+/// the peer writes to d.
+template <class Read>
+void compare_rotated(const rotated_pair& x, const rope_description& rope, const posenc::token_list& tokens, Read&& read,
+                     case_report& report) {
+  const posenc::rope encoding = rope.make();
+  const posenc::token_view view = tokens.view();
+  for_each_type([&]<class T>() {
+    std::vector<T> q = elements<T>(x.q.x.values), k = elements<T>(x.k.x.values);
+    std::vector<T> q_from = q, k_from = k, q_out(q.size(), T(0)), k_out(k.size(), T(0));
+    posenc::rotate_qk(x.q.view(q), x.k.view(k), view, encoding);
+    posenc::rotate(x.q.view(q_from), x.q.view(q_out), view, encoding, {.role = posenc::token_role::query});
+    posenc::rotate(x.k.view(k_from), x.k.view(k_out), view, encoding);
+    const auto compare = [&](std::vector<T>& actual, std::vector<T>& other, const placed_array& in,
+                             const placed_array& out) {
+      const double largest = std::fmax(in.x.largest(), out.x.largest());
+      const auto one = in.view(actual), two = in.view(other);
+      for (index_t b = 0; b < one.batch(); ++b)
+        for (index_t t = 0; t < one.tokens(); ++t)
+          for (index_t d = 0; d < one.dim(); ++d) {
+            const index_t from = read(d);
+            const double angle = rope.angle(from, [&](index_t axis) { return view.position(axis, b, t); });
+            for (index_t h = 0; h < one.heads(); ++h) {
+              report.require(wide(one(b, h, t, from)) == wide(two(b, h, t, from)),
+                             "rotating differs in place and out of place");
+              report.compare(type_name<T>(), std::abs(wide(one(b, h, t, from)) - out.at(b, h, t, d)),
+                             rotation_bound<T>(angle, largest));
+            }
+          }
+    };
+    compare(q, q_out, x.q, x.q_out);
+    compare(k, k_out, x.k, x.k_out);
+  });
+}
+
+/// Positions [token], [batch][token], or with several axes [axis][token] or [axis][batch][token].
+posenc::token_list tokens_from(const json& c, const rotated_pair& x, index_t axes) {
+  const array positions = numbers(c, c.contains("position_ids") ? "position_ids" : "positions");
+  posenc::token_list tokens;
+  tokens.axes = axes;
+  tokens.count = x.q.extents[2];
+  tokens.positions = positions.values;
+  tokens.batch = static_cast<index_t>(tokens.positions.size()) / std::max<index_t>(axes * tokens.count, 1);
+  if (tokens.count == 0 || static_cast<index_t>(tokens.positions.size()) != axes * tokens.batch * tokens.count ||
+      positions.extent(positions.rank() - 1) != tokens.count)
+    throw malformed_case("has other positions than tokens");
+  if (axes > 1) tokens.order.assign(static_cast<std::size_t>(tokens.batch * tokens.count), 0);
+  return tokens;
+}
+
+/// How a peer pairs dimensions. Hugging Face's functions are known by the model that they are of.
+struct peer_layout {
+  bool interleaved = false;
+  bool result_in_halves = false;  ///< pairs come out as [all first members, all second members]
+};
+
+peer_layout layout_of(const json& c) {
+  if (c.contains("is_neox_style")) return {!bool_or(c, "is_neox_style", true), false};
+  const std::string file = c.value("file", "") + " " + c.value("implementation", "");
+  const std::string function = c.value("function", "");
+  if (file.find("vllm") != std::string::npos) return {};
+  if (function.find("apply_rotary_pos_emb_interleave") != std::string::npos) return {true, true};
+  if (file.find("gptj") != std::string::npos) return {true, false};
+  for (const char* half : {"llama/", "gpt_neox", "gpt_oss", "qwen2_vl", "qwen2_5_vl", "qwen3_vl"})
+    if (file.find(half) != std::string::npos) return {};
+  throw skip_case("function " + function + " of " + file + " is not known");
+}
+
+/// Which axis each pair reads, from the sections of M-RoPE.
+std::vector<index_t> frequency_axis_of(const json& c, index_t pairs) {
+  if (has(c, "frequency_axis")) return whole_list(c, "frequency_axis");
+  if (has(c, "mrope_dim")) {  // one entry a dimension: both halves are alike
+    std::vector<index_t> axes = whole_list(c, "mrope_dim");
+    if (static_cast<index_t>(axes.size()) < pairs) throw malformed_case("mrope_dim is shorter than the pairs");
+    axes.resize(static_cast<std::size_t>(pairs));
+    return axes;
+  }
+  const json parameters = c.value("rope_parameters", json::object());
+  const json& holder = has(parameters, "mrope_section") ? parameters : c;
+  if (!has(holder, "mrope_section")) return {};
+  const std::vector<index_t> sections = whole_list(holder, "mrope_section");
+  return bool_or(holder, "mrope_interleaved", false) ? posenc::mrope_interleaved(sections)
+                                                     : posenc::mrope_sections(sections);
+}
+
+/// Frequencies that the case gives, or made from its parameters. Both, where it has both: then they must agree.
+posenc::frequency_ladder ladder_of(const json& c, case_report& report) {
+  const json parameters = c.value("rope_parameters", json::object());
+  const bool made = has(c, "rope_parameters") || has(c, "rope_theta");
+  if (!has(c, "inv_freq") && !made) throw malformed_case("has neither inv_freq nor rope_parameters");
+  const auto make = [&] {
+    json p = parameters;
+    if (!has(p, "rope_theta") && has(c, "rope_theta")) p["rope_theta"] = c.at("rope_theta");
+    return ladder_from(p, ladder_use_of(c));
+  };
+  if (!has(c, "inv_freq")) return make();
+  const double factor = optional_number(c, "attention_factor").value_or(1);
+  const auto given = posenc::frequency_ladder::from_inv_freq(list(c, "inv_freq"), factor);
+  try {
+    const posenc::frequency_ladder ladder = make();
+    report.require(ladder.size() == given.size(), "the ladder has " + std::to_string(ladder.size()) + " frequencies");
+    for (index_t i = 0; i < ladder.size() && i < given.size(); ++i)
+      report.compare("ladder", std::abs(ladder.inv_freq(i) - given.inv_freq(i)), ladder_bound * given.inv_freq(i));
+    report.compare("ladder", std::abs(ladder.attention_factor() - factor), ladder_bound * factor);
+  } catch (const skip_case& e) {
+    report.note(std::string(e.what()) + "; rotated with the frequencies that the case holds");
+  }
+  return given;
+}
+
+}  // namespace
+
+void run_rope_apply(const json& c, case_report& report) {
+  const peer_layout layout = layout_of(c);
+  rope_description rope{ladder_of(c, report)};
+  rope.options.pairing = layout.interleaved ? posenc::pairing::interleaved : posenc::pairing::half;
+  rope.options.frequency_axis = frequency_axis_of(c, rope.ladder.size());
+  const index_t axes =
+      rope.options.frequency_axis.empty()
+          ? 1
+          : std::max<index_t>(3, 1 + *std::max_element(rope.options.frequency_axis.begin(), rope.options.frequency_axis.end()));
+  const rotated_pair x(c, axes_from(text(c, "layout")));
+  const posenc::token_list tokens = tokens_from(c, x, axes);
+  const index_t pairs = rope.ladder.size();
+  compare_rotated(x, rope, tokens, [&](index_t d) {
+    if (!layout.result_in_halves || d >= 2 * pairs) return d;
+    return d < pairs ? 2 * d : 2 * (d - pairs) + 1;
+  }, report);
+
+  // The cosines and sines of the peer, [batch][token][pairs], often once more for the second members of the pairs.
+  if (!has(c, "cos") || axes > 1) return;
+  const array cos = numbers(c, "cos"), sin = numbers(c, "sin");
+  if (cos.rank() != 3 || cos.extents != sin.extents || cos.extent(2) % pairs != 0)
+    throw malformed_case("cos and sin are not [batch][token][pairs]");
+  for (index_t b = 0; b < cos.extent(0); ++b)
+    for (index_t t = 0; t < cos.extent(1); ++t)
+      for (index_t part = 0; part < cos.extent(2); part += pairs) {
+        const auto first = (b * cos.extent(1) + t) * cos.extent(2) + part, last = first + pairs;
+        compare_cos_sin(rope, tokens.view().position(0, b, t), {cos.values.begin() + first, cos.values.begin() + last},
+                        {sin.values.begin() + first, sin.values.begin() + last}, report);
+      }
+}
+
+namespace {
+
+/// Rows and columns of image patches as two position axes.
+struct patch_positions {
+  std::vector<double> row, column;
+
+  posenc::token_list tokens() const {
+    posenc::token_list result;
+    result.axes = 2;
+    result.count = static_cast<index_t>(row.size());
+    result.positions = row;
+    result.positions.insert(result.positions.end(), column.begin(), column.end());
+    result.order.assign(row.size(), 0);
+    return result;
+  }
+};
+
+/// The frequencies of two axes side by side; the first half of the pairs reads `first_axis`.
+rope_description two_axes(std::vector<double> first, const std::vector<double>& second, index_t first_axis) {
+  std::vector<index_t> axes(first.size(), first_axis);
+  axes.insert(axes.end(), second.size(), 1 - first_axis);
+  first.insert(first.end(), second.begin(), second.end());
+  rope_description rope{posenc::frequency_ladder::from_inv_freq(first)};
+  rope.options.frequency_axis = std::move(axes);
+  return rope;
+}
+
+std::vector<double> plain_frequencies(index_t rotary_dim, double theta) {
+  const posenc::frequency_ladder ladder(rotary_dim, {.base = theta});
+  return {ladder.inv_freq().begin(), ladder.inv_freq().end()};
+}
+
+}  // namespace
+
+void run_vision(const json& c, case_report& report) {
+  const std::string implementation = text(c, "implementation");
+  const index_t head_dim = whole(c, "head_dim");
+  const double theta = number(c, "rope_theta");
+  const rotated_pair x(c, axes_from(text(c, "layout")));
+  const index_t count = x.q.extents[2];
+  patch_positions at;
+  rope_description rope{posenc::frequency_ladder(2)};
+  if (implementation.find("qwen") != std::string::npos) {
+    // Each axis has frequencies of its own, rows first.
+    const std::vector<double> own = plain_frequencies(head_dim / 2, theta);
+    rope = two_axes(own, own, 0);
+    const array hw = numbers(c, "position_ids_hw", {count, 2});
+    for (index_t t = 0; t < count; ++t) {
+      at.row.push_back(hw.at(t, 0));
+      at.column.push_back(hw.at(t, 1));
+    }
+  } else if (implementation.find("pixtral") != std::string::npos) {
+    // One set of frequencies is dealt out: even ones to rows, odd ones to columns.
+    std::vector<double> even, odd;
+    for (const double w : plain_frequencies(head_dim, theta)) (even.size() > odd.size() ? odd : even).push_back(w);
+    rope = two_axes(even, odd, 0);
+    const index_t across = whole(c, "image_size") / whole(c, "patch_size");
+    for (const index_t id : whole_list(c, "position_ids")) {
+      at.row.push_back(static_cast<double>(id / across));
+      at.column.push_back(static_cast<double>(id % across));
+    }
+  } else if (implementation.find("llama4") != std::string::npos) {
+    // Adjacent pairs; columns first, both counted from 1; the class token at the end is at 0.
+    const std::vector<double> own = plain_frequencies(head_dim / 2, theta);
+    rope = two_axes(own, own, 1);
+    rope.options.pairing = posenc::pairing::interleaved;
+    const index_t across = whole(c, "image_size") / whole(c, "patch_size");
+    for (index_t id = 0; id + 1 < count; ++id) {
+      at.row.push_back(static_cast<double>(id / across + 1));
+      at.column.push_back(static_cast<double>(id % across + 1));
+    }
+    at.row.push_back(0);
+    at.column.push_back(0);
+  } else {
+    throw skip_case("implementation " + implementation + " is not known");
+  }
+  if (static_cast<index_t>(at.row.size()) != count) throw malformed_case("has other positions than tokens");
+  if (has(c, "inv_freq")) {
+    const std::vector<double> own = list(c, "inv_freq");
+    for (std::size_t i = 0; i < own.size(); ++i)
+      report.compare("ladder", std::abs(rope.ladder.inv_freq(static_cast<index_t>(i)) - own[i]), ladder_bound * own[i]);
+  }
+  compare_rotated(x, rope, at.tokens(), [](index_t d) { return d; }, report);
+}
+
+namespace {
+
+/// Which of the four position streams each pair reads in ggml's modes with sections.
+std::vector<index_t> ggml_axes(const std::string& mode, const std::vector<index_t>& sections, index_t pairs) {
+  if (sections.size() != 4) throw malformed_case("sections are not four");
+  const index_t total = sections[0] + sections[1] + sections[2] + sections[3];
+  if (total < 1) throw malformed_case("sections are empty");
+  std::vector<index_t> axes;
+  for (index_t pair = 0; pair < pairs; ++pair) {
+    const index_t sector = pair % total;
+    index_t axis = 3;
+    if (mode == "imrope") {
+      for (const index_t one : {index_t{0}, index_t{1}, index_t{2}})
+        if (sector % 3 == one && sector < 3 * sections[static_cast<std::size_t>(one)]) axis = one;
+    } else {
+      index_t end = 0;
+      for (index_t one = 3; one >= 0; --one) {
+        end = 0;
+        for (index_t i = 0; i <= one; ++i) end += sections[static_cast<std::size_t>(i)];
+        if (sector < end) axis = one;
+      }
+    }
+    axes.push_back(axis);
+  }
+  return axes;
+}
+
+/// Vision mode: every section begins its frequencies freq_base^(-2k / n_dims) anew, and all n_dims pairs of the head turn.
+rope_description ggml_vision(const json& c, index_t head_dim, index_t n_dims) {
+  if (n_dims * 2 != head_dim) throw skip_case("vision mode with n_dims other than head_dim / 2 is not known");
+  if (optional_number(c, "ext_factor").value_or(0) != 0 || has(c, "freq_factors"))
+    throw skip_case("vision mode with a ramp or factors, which run over all sections, is not known");
+  const std::vector<index_t> sections = whole_list(c, "sections");
+  rope_description rope{posenc::frequency_ladder(2)};
+  rope.options.frequency_axis = ggml_axes("mrope", sections, n_dims);
+  // A section may have all pairs, twice as many as a plain ladder: a base squared gives as many.
+  json parameters = c;
+  parameters["freq_base"] = number(c, "freq_base") * number(c, "freq_base");
+  const posenc::frequency_ladder one = ladder_of_ggml(parameters, 2 * n_dims);
+  index_t total = 0;
+  for (const index_t section : sections) total += section;
+  std::vector<double> frequencies;
+  for (index_t pair = 0, inside = 0; pair < n_dims; ++pair, ++inside) {
+    index_t begin = 0;
+    for (const index_t section : sections) {
+      if (pair % total == begin) inside = 0;
+      begin += section;
+    }
+    frequencies.push_back(one.inv_freq(inside));
+  }
+  rope.ladder = posenc::frequency_ladder::from_inv_freq(frequencies, one.attention_factor());
+  return rope;
+}
+
+}  // namespace
+
+void run_ggml(const json& c, case_report& report) {
+  const std::string mode = text(c, "mode");
+  const index_t head_dim = whole(c, "head_dim"), heads = whole(c, "heads"), count = whole(c, "tokens");
+  const index_t n_dims = whole(c, "n_dims");
+  const array input = numbers(c, "input", {count, heads, head_dim}), output = numbers(c, "output", {count, heads, head_dim});
+  rope_description rope{posenc::frequency_ladder(2)};
+  if (mode == "normal" || mode == "neox") {
+    rope.ladder = ladder_of_ggml(c, n_dims);
+    rope.options.pairing = mode == "neox" ? posenc::pairing::half : posenc::pairing::interleaved;
+  } else if (mode == "mrope" || mode == "imrope") {
+    rope.ladder = ladder_of_ggml(c, n_dims);
+    rope.options.frequency_axis = ggml_axes(mode, whole_list(c, "sections"), n_dims / 2);
+  } else if (mode == "vision") {
+    rope = ggml_vision(c, head_dim, n_dims);
+  } else {
+    throw skip_case("mode " + mode + " is not known");
+  }
+  rope.options.offset = optional_whole(c, "n_offs").value_or(0);
+  if (has(c, "corr_dims") && mode != "vision") {
+    // The ends of the ramp are whole pairs there as well.
+    const std::vector<double> ends = list(c, "corr_dims");
+    const posenc::yarn_range range =
+        posenc::yarn{.factor = 2,
+                     .original_context = whole(c, "n_ctx_orig"),
+                     .beta_fast = number(c, "beta_fast"),
+                     .beta_slow = number(c, "beta_slow")}
+            .correction_range(posenc::frequency_ladder(n_dims, {.base = number(c, "freq_base")}));
+    report.require(ends.size() == 2 && range.low == ends[0] && range.high == ends[1],
+                   "yarn's ramp has other ends than corr_dims");
+  }
+
+  posenc::token_list tokens;
+  tokens.axes = rope.options.frequency_axis.empty() ? 1 : 4;
+  tokens.count = count;
+  const array positions = numbers(c, "positions");
+  tokens.positions = positions.values;
+  if (static_cast<index_t>(tokens.positions.size()) != tokens.axes * count || positions.rank() != (tokens.axes > 1 ? 2 : 1))
+    throw malformed_case("has other positions than tokens");
+  tokens.order.assign(static_cast<std::size_t>(count), 0);
+
+  const posenc::rope encoding = rope.make();
+  const double largest = std::fmax(input.largest(), output.largest());
+  const bool backward = bool_or(c, "backward", false);
+  for_each_type([&]<class T>() {
+    std::vector<T> data = elements<T>(input.values);
+    const auto x = posenc::view_thd(data.data(), count, heads, head_dim);
+    backward ? posenc::rotate_transposed(x, tokens.view(), encoding) : posenc::rotate(x, tokens.view(), encoding);
+    for (index_t t = 0; t < count; ++t)
+      for (index_t h = 0; h < heads; ++h)
+        for (index_t d = 0; d < head_dim; ++d) {
+          const double angle = rope.angle(d, [&](index_t axis) { return tokens.view().position(axis, 0, t); });
+          report.compare(type_name<T>(), std::abs(wide(x(0, h, t, d)) - output.at(t, h, d)),
+                         rotation_bound<T>(angle, largest));
+        }
+  });
+}
+
+}  // namespace conformance

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <posenc/core/eigen_executor.hpp>
+#include <posenc/core/executor.hpp>
+
+#include <atomic>
+#include <memory>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "core/executor_support.hpp"
+
+namespace {
+
+using posenc::index_t;
+
+TEST(SerialExecutor, RunsInOrderOnTheCallingThread) {
+  posenc::serial_executor serial;
+  std::vector<index_t> seen;
+  std::set<std::thread::id> threads;
+  serial.parallel_for(5, [&](index_t i) {
+    seen.push_back(i);
+    threads.insert(std::this_thread::get_id());
+  });
+  EXPECT_EQ(seen, (std::vector<index_t>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(threads, std::set<std::thread::id>{std::this_thread::get_id()});
+  EXPECT_EQ(posenc::detail::concurrency_of(serial), 1);
+}
+
+TEST(SerialExecutor, RunsEachOnce) { executor_test::expect_each_once(posenc::serial_executor{}); }
+
+class EigenExecutor : public testing::TestWithParam<int> {};
+
+TEST_P(EigenExecutor, RunsEachOnce) {
+  Eigen::ThreadPool pool(GetParam());
+  posenc::eigen_executor executor(pool);
+  EXPECT_EQ(posenc::detail::concurrency_of(executor), GetParam());
+  executor_test::expect_each_once(executor);
+}
+
+// Everything is done when the call returns, and effects are visible to the caller.
+TEST_P(EigenExecutor, HasFinishedWhenItReturns) {
+  Eigen::ThreadPool pool(GetParam());
+  const posenc::eigen_executor executor(pool);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<int> plain(23, 0);  // not atomic: each entry is one task's
+    executor.parallel_for(23, [&](index_t i) { plain[static_cast<std::size_t>(i)] = round; });
+    EXPECT_EQ(plain, std::vector<int>(23, round));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, EigenExecutor, testing::Values(1, 2, 3, 7));
+
+// Two tasks that wait for each other: they can only finish if they run at once.
+TEST(EigenExecutorPair, UsesTheCallingThreadAndTheOthers) {
+  Eigen::ThreadPool pool(2);
+  const posenc::eigen_executor executor(pool);
+  std::atomic<int> arrived{0};
+  executor.parallel_for(2, [&](index_t) {
+    ++arrived;
+    while (arrived.load() < 2) std::this_thread::yield();
+  });
+  EXPECT_EQ(arrived.load(), 2);
+}
+
+// ---- a user's own ----
+
+struct without_concurrency {
+  template <class F>
+  void parallel_for(index_t n, F&& f) {
+    for (index_t i = n; i > 0; --i) f(i - 1);  // any order
+  }
+};
+struct with_concurrency : without_concurrency {
+  int threads;
+  explicit with_concurrency(int n) : threads(n) {}
+  int concurrency() const { return threads; }
+};
+struct misspelt {
+  template <class F>
+  void parallelFor(index_t, F&&) {}
+};
+
+TEST(OwnExecutor, ParallelForIsAllThatIsNeeded) {
+  static_assert(posenc::executor<without_concurrency>);
+  static_assert(posenc::executor<with_concurrency>);
+  static_assert(posenc::executor<posenc::serial_executor> && posenc::executor<const posenc::serial_executor>);
+  static_assert(posenc::executor<const posenc::eigen_executor>);
+  static_assert(!posenc::executor<misspelt>);
+  static_assert(!posenc::executor<int>);
+  without_concurrency own;
+  const auto machine = static_cast<index_t>(std::thread::hardware_concurrency());
+  EXPECT_EQ(posenc::detail::concurrency_of(own), machine > 0 ? machine : 1);
+  for (const int n : {5, 1, 0, -3}) {
+    with_concurrency stated(n);
+    EXPECT_EQ(posenc::detail::concurrency_of(stated), n > 1 ? n : 1) << "at least one";
+  }
+  executor_test::expect_each_once(own);
+}
+
+}  // namespace
