@@ -38,14 +38,17 @@ install_packages() {
     return 1
   fi
   local options=(-y -q --no-install-recommends -o DPkg::Lock::Timeout=120 -o Acquire::Retries=2)
+  local install update output
+  # shellcheck disable=SC2206  # $as is a list of words
+  install=($as DEBIAN_FRONTEND=noninteractive apt-get install "${options[@]}" "$@")
+  # shellcheck disable=SC2206
+  update=($as DEBIAN_FRONTEND=noninteractive apt-get update -q)
   say "installing $*"
-  # shellcheck disable=SC2086  # $as is a list of words
-  if $as DEBIAN_FRONTEND=noninteractive apt-get install "${options[@]}" "$@" >/dev/null 2>&1; then return 0; fi
+  if "${install[@]}" >/dev/null 2>&1; then return 0; fi
   say "fetching the package lists first (apt-get update)"
-  # shellcheck disable=SC2086
-  $as DEBIAN_FRONTEND=noninteractive apt-get update -q >/dev/null 2>&1
-  # shellcheck disable=SC2086
-  if $as DEBIAN_FRONTEND=noninteractive apt-get install "${options[@]}" "$@" >/dev/null; then return 0; fi
+  output=$("${update[@]}" 2>&1)
+  if output+=$("${install[@]}" 2>&1); then return 0; fi
+  printf '%s\n' "$output" | tail -n 20 >&2
   say "apt-get could not install: $*" >&2
   return 1
 }
@@ -112,12 +115,12 @@ missing_libraries() {
     local name
     for name in "$@"; do
       echo "find_package($name QUIET)"
-      echo "if(NOT ${name}_FOUND)"
+      if [ "$name" = GTest ]; then echo 'if(NOT TARGET GTest::gmock)'; else echo "if(NOT ${name}_FOUND)"; fi
       echo "  message(STATUS \"lacking: $name\")"
       echo 'endif()'
     done
   } >"$probe/CMakeLists.txt"
-  local -A package=([Eigen3]=libeigen3-dev [GTest]=libgtest-dev [nlohmann_json]=nlohmann-json3-dev
+  local -A package=([Eigen3]=libeigen3-dev [GTest]=libgmock-dev [nlohmann_json]=nlohmann-json3-dev
     [benchmark]=libbenchmark-dev)
   local output
   # shellcheck disable=SC2046  # generator prints words
@@ -194,10 +197,11 @@ configure() {
 run_ctest() {
   local build=$1 report="$1/ctest.xml" status=0 name state cases bad missed
   shift
-  rm -rf "$build/results" "$report"
+  rm -rf "$build/results" "$report" "$report.list"
   ctest --test-dir "$build" --output-on-failure --no-tests=error --timeout 900 -j "$(parallel_jobs)" --output-junit "$report" \
     "$@" || status=$?
   passed=0 failed=0 skipped=0
+  sed -n 's/.*<testcase name="\([^"]*\)".* status="\([a-z]*\)".*/\1 \2/p' "$report" >"$report.list" 2>/dev/null
   while read -r name state; do
     case $state in
       run | fail)
@@ -216,7 +220,7 @@ run_ctest() {
       notrun) failed=$((failed + 1)) ;;
       *) skipped=$((skipped + 1)) ;;
     esac
-  done < <(sed -n 's/.*<testcase name="\([^"]*\)".* status="\([a-z]*\)".*/\1 \2/p' "$report" 2>/dev/null)
+  done <"$report.list"
   if [ "$status" != 0 ] && [ "$failed" = 0 ]; then failed=1; fi
   return "$status"
 }

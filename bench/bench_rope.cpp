@@ -43,26 +43,38 @@ struct heads_of_layer {
   buffer<T> q, k;
 };
 
-/// The loop that everybody writes first.
-template <class T, class Real>
-POSENC_NOINLINE void plain_loop(const T* in, T* out, index_t tokens, index_t heads, const Real* cos, const Real* sin,
-                                bool half) {
+/// The loop that everybody writes first, one head of it.
+template <bool Half, class T, class Real>
+POSENC_ALWAYS_INLINE void plain_head(const T* in, T* out, const Real* cos, const Real* sin) {
+  constexpr index_t step = Half ? 1 : 2, apart = Half ? pairs : 1;
+  for (index_t i = 0; i < pairs; ++i) {
+    const Real x = static_cast<Real>(in[step * i]), y = static_cast<Real>(in[step * i + apart]);
+    out[step * i] = static_cast<T>(x * cos[i] - y * sin[i]);
+    out[step * i + apart] = static_cast<T>(y * cos[i] + x * sin[i]);
+  }
+}
+
+template <bool Half, class T, class Real>
+POSENC_NOINLINE void plain_in_place(T* __restrict x, index_t tokens, index_t heads, const Real* __restrict cos,
+                                    const Real* __restrict sin) {
   for (index_t t = 0; t < tokens; ++t, cos += pairs, sin += pairs)
-    for (index_t h = 0; h < heads; ++h, in += head_dim, out += head_dim) {
-      if (half) {
-        for (index_t i = 0; i < pairs; ++i) {
-          const Real x = static_cast<Real>(in[i]), y = static_cast<Real>(in[i + pairs]);
-          out[i] = static_cast<T>(x * cos[i] - y * sin[i]);
-          out[i + pairs] = static_cast<T>(y * cos[i] + x * sin[i]);
-        }
-      } else {
-        for (index_t i = 0; i < pairs; ++i) {
-          const Real x = static_cast<Real>(in[2 * i]), y = static_cast<Real>(in[2 * i + 1]);
-          out[2 * i] = static_cast<T>(x * cos[i] - y * sin[i]);
-          out[2 * i + 1] = static_cast<T>(y * cos[i] + x * sin[i]);
-        }
-      }
-    }
+    for (index_t h = 0; h < heads; ++h, x += head_dim) plain_head<Half>(x, x, cos, sin);
+}
+
+template <bool Half, class T, class Real>
+POSENC_NOINLINE void plain_out_of_place(const T* __restrict in, T* __restrict out, index_t tokens, index_t heads,
+                                        const Real* __restrict cos, const Real* __restrict sin) {
+  for (index_t t = 0; t < tokens; ++t, cos += pairs, sin += pairs)
+    for (index_t h = 0; h < heads; ++h, in += head_dim, out += head_dim) plain_head<Half>(in, out, cos, sin);
+}
+
+template <bool Half, class T, class Real>
+void plain_loop(const T* in, T* out, index_t tokens, index_t heads, const Real* cos, const Real* sin) {
+  if (in == out) {
+    plain_in_place<Half>(out, tokens, heads, cos, sin);
+  } else {
+    plain_out_of_place<Half>(in, out, tokens, heads, cos, sin);
+  }
 }
 
 /// Tokens from the beginning, the middle and the end against the formula in long double.
@@ -127,10 +139,15 @@ comparison compare_rope(posenc::pairing pairing, bool in_place, index_t tokens) 
     posenc_bench::scale(all->in.q.data(), target().q.data(), all->in.q.size(), factor);
     posenc_bench::scale(all->in.k.data(), target().k.data(), all->in.k.size(), factor);
   }});
-  result.references.push_back({"baseline", [all, target, tokens, half = pairing == posenc::pairing::half] {
-    plain_loop(all->in.q.data(), target().q.data(), tokens, q_heads, all->cos.data(), all->sin.data(), half);
-    plain_loop(all->in.k.data(), target().k.data(), tokens, k_heads, all->cos.data(), all->sin.data(), half);
-  }});
+  const auto baseline = [all, target, tokens]<bool Half>(std::bool_constant<Half>) {
+    plain_loop<Half>(all->in.q.data(), target().q.data(), tokens, q_heads, all->cos.data(), all->sin.data());
+    plain_loop<Half>(all->in.k.data(), target().k.data(), tokens, k_heads, all->cos.data(), all->sin.data());
+  };
+  if (pairing == posenc::pairing::half) {
+    result.references.push_back({"baseline", [baseline] { baseline(std::true_type{}); }});
+  } else {
+    result.references.push_back({"baseline", [baseline] { baseline(std::false_type{}); }});
+  }
   if (!in_place)
     result.references.push_back({"memcpy", [all, target] {
       std::memcpy(static_cast<void*>(target().q.data()), all->in.q.data(), static_cast<std::size_t>(all->in.q.bytes()));

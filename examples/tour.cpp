@@ -28,9 +28,10 @@ struct material {
   Eigen::MatrixXf embeddings;           // one column a token
   posenc::token_list whole;             // positions 0, 1, 2, ... through all documents
   posenc::token_list packed;            // documents side by side in one row, each from position 0 on
-  std::vector<index_t> shuffled;        // a permutation of the tokens
-  index_t prompt = 0;                   // so many tokens are there before decoding starts
-  index_t stride = 1;                   // one query in so many is compared with double precision
+  std::vector<index_t> permutation;     // shuffled[t] is embeddings[permutation[t]]
+  Eigen::MatrixXf shuffled;
+  index_t prompt = 0;  // so many tokens are there before decoding starts
+  index_t stride = 1;  // one query in so many is compared with double precision
 };
 
 material prepare(const text& words, const model& m, std::uint64_t seed) {
@@ -40,29 +41,28 @@ material prepare(const text& words, const model& m, std::uint64_t seed) {
   result.whole = posenc::packed_documents(std::vector{words.size()});
   result.packed = posenc::packed_documents(words.documents);
   random_stream random(seed, 3);
+  std::vector<index_t>& from = result.permutation;
   for (index_t t = 0; t < words.size(); ++t) {
-    result.shuffled.push_back(t);
-    std::swap(result.shuffled.back(), result.shuffled[random.bits() % result.shuffled.size()]);
+    from.push_back(t);
+    std::swap(from.back(), from[random.bits() % from.size()]);
   }
+  result.shuffled = result.embeddings(Eigen::all, from);
   result.prompt = words.size() / 2;
   result.stride = (words.size() + 63) / 64;
   return result;
 }
 
-/// Shuffles the words, while places keep their positions, and looks what each word gets: the same as before, if nothing
-/// sees the order.
+/// What each word gets, against what it gets if the words are shuffled while places keep their positions: the same, if
+/// nothing sees the order.
 template <class Mask>
-double effect_of_shuffling(const stage& s, const entry& e, const material& m, const Mask& mask) {
-  const posenc::token_view tokens = m.whole.view();
-  const auto from = [&](index_t t) { return m.shuffled[static_cast<std::size_t>(t)]; };
-  Eigen::MatrixXf moved = m.embeddings;
-  for (index_t t = 0; t < moved.cols(); ++t) moved.col(t) = m.embeddings.col(from(t));
-  outputs before(moved.cols()), after(moved.cols());
-  s.attend(e, s.place(e, m.embeddings, tokens), tokens, mask, before);
-  s.attend(e, s.place(e, moved, tokens), tokens, mask, after);
+double effect_of_shuffling(const stage& s, const entry& e, const material& m, const projections& x,
+                           const projections& shuffled, const Mask& mask) {
+  outputs before(x.size()), after(x.size());
+  s.attend(e, x, m.whole, mask, before);
+  s.attend(e, shuffled, m.whole, mask, after);
   double largest = 0;
-  for (index_t t = 0; t < moved.cols(); ++t)
-    largest = (std::max)(largest, row_difference(after.row(t), before.row(from(t))));
+  for (index_t t = 0; t < x.size(); ++t)
+    largest = (std::max)(largest, row_difference(after.row(t), before.row(m.permutation[static_cast<std::size_t>(t)])));
   return largest;
 }
 
@@ -95,8 +95,9 @@ result run(const stage& s, const entry& e, const material& m) {
 
   // What it knows of positions.
   r.relative_error = e.relative_position_error((std::min)(index_t{1000}, m.embeddings.cols() - 1));
-  r.shuffled = effect_of_shuffling(s, e, m, posenc::bidirectional{}) / unit;
-  r.shuffled_causal = effect_of_shuffling(s, e, m, posenc::causal{}) / unit;
+  const projections z = s.place(e, m.shuffled, m.whole);
+  r.shuffled = effect_of_shuffling(s, e, m, x, z, posenc::bidirectional{}) / unit;
+  r.shuffled_causal = effect_of_shuffling(s, e, m, x, z, posenc::causal{}) / unit;
   return r;
 }
 
@@ -153,7 +154,7 @@ int main(int argc, char** argv) {
     std::fputs(tour::usage, stdout);
     return 0;
   } catch (const tour::usage_error& e) {
-    std::fprintf(stderr, "tour: %s\n\n%s", e.what(), tour::usage);
+    std::fprintf(stderr, "tour: %s\nThe options are listed by: tour --help\n", e.what());
   } catch (const std::exception& e) {
     std::fprintf(stderr, "tour: %s\n", e.what());
   }

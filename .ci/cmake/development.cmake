@@ -2,7 +2,7 @@
 # Flags of the project's own tests, benchmarks and examples. None of this reaches the interface target.
 option(POSENC_NATIVE "Compile posenc's own programs for the CPU of this machine" OFF)
 option(POSENC_WERROR "Warnings of posenc's own programs are errors" OFF)
-option(POSENC_PCH "Precompile GoogleTest and Eigen for posenc's tests" ON)
+option(POSENC_PCH "Precompile what all of posenc's tests include" ON)
 set(POSENC_ARCH "" CACHE STRING "Flags that choose the ISA of posenc's own programs, for example -march=haswell")
 
 if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)

@@ -47,7 +47,7 @@ inline std::vector<cpu_feature> cpu_features() {
   const auto built = std::find(isas.begin(), isas.end(), posenc::simd::isa()) - isas.begin();
   return {{"SSE4.1", __builtin_cpu_supports("sse4.1") != 0, true, built >= 1},
           {"AVX", __builtin_cpu_supports("avx") != 0, true, built >= 2},
-          {"AVX2 with FMA", __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"), true, built >= 3},
+          {"AVX2+FMA", __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"), true, built >= 3},
           {"AVX-512", avx512, true, built >= 4},
           {"AVX-512 BF16", avx512 && has(a1, 5), true, built >= 5},
           {"AVX-512 FP16", avx512 && has(d, 23), false, false},
@@ -75,7 +75,7 @@ inline std::vector<cpu_feature> cpu_features() { return {}; }
 /// What the CPU has beyond what this program uses, for people.
 inline std::vector<std::string> beyond_this_build() {
   const std::vector<cpu_feature> features = cpu_features();
-  if (features.empty()) return {"(what this CPU has beyond it is not known on this platform)"};
+  if (features.empty()) return {"What the CPU has beyond it is not known on this platform."};
   std::string rebuild, unused;
   for (const cpu_feature& f : features) {
     if (!f.present || f.built_for) continue;
@@ -83,9 +83,9 @@ inline std::vector<std::string> beyond_this_build() {
     list += (list.empty() ? "" : ", ") + std::string(f.name);
   }
   std::vector<std::string> lines;
-  if (!rebuild.empty()) lines.push_back("This CPU also has " + rebuild + ": compile with -march=native to use them.");
-  if (!unused.empty()) lines.push_back("Beyond what posenc has kernels for, this CPU has " + unused + ".");
-  if (lines.empty()) lines.push_back("This CPU has nothing beyond it.");
+  if (!rebuild.empty()) lines.push_back("The CPU also has " + rebuild + " (-march=native uses them).");
+  if (!unused.empty()) lines.push_back("The CPU has " + unused + ", for which posenc has no kernels.");
+  if (lines.empty()) lines.push_back("The CPU has nothing beyond it.");
   return lines;
 }
 

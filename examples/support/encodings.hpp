@@ -20,7 +20,7 @@ namespace tour {
 struct entry {
   std::string name;
   std::string place;                                                               ///< where position enters
-  std::function<void(Eigen::MatrixXf&, const posenc::token_view&)> add_positions;  ///< to embeddings; most add nothing
+  std::function<void(Eigen::MatrixXf&, const posenc::token_view&)> add_positions;  ///< to embeddings
   posenc::any_encoding encoding;                                                   ///< for attention
   std::function<double(index_t last_position)> relative_position_error;
   bool is_relative = true;    ///< scores depend on distances alone
@@ -29,32 +29,33 @@ struct entry {
 };
 
 template <class Encoding>
-entry make_entry(std::string name, std::string place, const Encoding& encoding) {
-  constexpr bool on_inputs = posenc::acts_on<Encoding, posenc::on_inputs>;
-  entry result{.name = std::move(name),
-               .place = std::move(place),
-               .add_positions = {},
-               .encoding = posenc::nope{},
-               .relative_position_error = {},
-               .is_relative = !on_inputs};
-  result.add_positions = [encoding](Eigen::MatrixXf& x, const posenc::token_view& tokens) {
-    if constexpr (on_inputs) posenc::add_positions(x, tokens, encoding);
-  };
-  if constexpr (!on_inputs) result.encoding = encoding;
-  const auto checked = [&] {
-    // One instantiation serves all encodings of attention.
-    if constexpr (on_inputs)
-      return encoding;
-    else
-      return posenc::any_encoding(encoding);
-  }();
-  result.relative_position_error = [checked](index_t last_position) {
-    posenc::testing::property_options options{.heads = heads, .kv_heads = kv_heads, .head_dim = head_dim};
-    if constexpr (on_inputs) options.head_dim = embedding_width / heads;
+std::function<double(index_t)> relative_error_of(const Encoding& encoding, index_t width_of_head) {
+  return [encoding, width_of_head](index_t last_position) {
+    posenc::testing::property_options options{.heads = heads, .kv_heads = kv_heads, .head_dim = width_of_head};
     options.max_position = last_position;
-    return posenc::testing::relative_position_error<float>(checked, options);
+    return posenc::testing::relative_position_error<float>(encoding, options);
   };
-  return result;
+}
+
+/// An encoding that acts inside attention.
+inline entry in_attention(std::string name, std::string place, const posenc::any_encoding& encoding) {
+  return {.name = std::move(name),
+          .place = std::move(place),
+          .add_positions = [](Eigen::MatrixXf&, const posenc::token_view&) {},
+          .encoding = encoding,
+          .relative_position_error = relative_error_of(encoding, head_dim)};
+}
+
+/// An encoding that is added to the inputs; attention then knows nothing of positions.
+template <class Encoding>
+entry on_inputs(std::string name, const Encoding& encoding) {
+  return {.name = std::move(name),
+          .place = "inputs",
+          .add_positions = [encoding](Eigen::MatrixXf& x,
+                                      const posenc::token_view& tokens) { posenc::add_positions(x, tokens, encoding); },
+          .encoding = posenc::nope{},
+          .relative_position_error = relative_error_of(encoding, embedding_width / heads),
+          .is_relative = false};
 }
 
 /// Tables that training would have filled.
@@ -65,7 +66,7 @@ struct learned_tables {
 
   learned_tables(index_t rows, std::uint64_t seed) : positions(rows, embedding_width), t5_buckets(32, heads) {
     random_stream random(seed, 2);
-    for (float& x : positions.reshaped()) x = random.bell() / 2;
+    for (float& x : positions.reshaped()) x = random.bell();
     for (float& x : t5_buckets.reshaped()) x = 2 * random.bell();
   }
 };
@@ -79,16 +80,16 @@ inline std::vector<entry> all_encodings(const learned_tables& tables) {
   const t5_bucket buckets(tables.t5_buckets, {.bidirectional = true});
 
   std::vector<entry> result = {
-      make_entry("sinusoidal", "inputs", sinusoidal(embedding_width)),
-      make_entry("learned", "inputs", learned_positions(tables.positions)),
-      make_entry("rope, half pairs", "q, k", rope(ladder)),
-      make_entry("rope, interleaved", "q, k", rope(ladder, {.pairing = pairing::interleaved})),
-      make_entry("rope, half of the head", "q, k", rope(half_a_head)),
-      make_entry("rope | yarn 4x", "q, k", rope(stretched)),
-      make_entry("alibi", "scores", alibi(heads)),
-      make_entry("t5 buckets", "scores", buckets),
-      make_entry("combine(rope, alibi)", "q, k, scores", combine(rope(ladder), alibi(heads))),
-      make_entry("nope", "nowhere", nope{}),
+      on_inputs("sinusoidal", sinusoidal(embedding_width)),
+      on_inputs("learned", learned_positions(tables.positions)),
+      in_attention("rope, half pairs", "q, k", rope(ladder)),
+      in_attention("rope, interleaved", "q, k", rope(ladder, {.pairing = pairing::interleaved})),
+      in_attention("rope, half of the head", "q, k", rope(half_a_head)),
+      in_attention("rope | yarn 4x", "q, k", rope(stretched)),
+      in_attention("alibi", "scores", alibi(heads)),
+      in_attention("t5 buckets", "scores", buckets),
+      in_attention("combine(rope, alibi)", "q, k, scores", combine(rope(ladder), alibi(heads))),
+      in_attention("nope", "nowhere", nope{}),
   };
   result[1].longest_text = tables.positions.rows();
   result.back().has_positions = false;

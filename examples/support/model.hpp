@@ -49,8 +49,8 @@ class model {
  public:
   explicit model(std::uint64_t seed) : seed_(seed), weights_(projections::width, embedding_width) {
     random_stream random(seed, 1);
-    // Standard deviation 1.15 / sqrt(width): queries and keys come out about as large as embeddings.
-    for (float& w : weights_.reshaped()) w = random.bell() / 16;
+    // Elements of q, k and v come out with variance 256 * 0.5 * 0.5 / 64 = 1, and so do scores.
+    for (float& w : weights_.reshaped()) w = random.bell() / 8;
   }
 
   /// One column a token.

@@ -62,11 +62,12 @@ inline double multiply_add_peak() {
   return (std::max)({multiply_add_rate<8>(), multiply_add_rate<12>(), multiply_add_rate<20>()});
 }
 
-/// The best of some runs of f, and of the peak measured before each.
+/// The best of 5 runs of f (of 2, if they take long), and of the peak measured before each.
 template <class F>
 speed timed(int threads, F&& f) {
   speed best{1e300, 0};
-  for (int run = 0; run < 9; ++run) {
+  const double end = work_seconds(threads) + 0.5;
+  for (int run = 0; run < 5 && (run < 2 || work_seconds(threads) < end); ++run) {
     best.peak = (std::max)(best.peak, multiply_add_peak());
     const double begin = work_seconds(threads);
     f();

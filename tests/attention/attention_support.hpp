@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <posenc/core/eigen.hpp>
 #include <posenc/core/finite.hpp>
+#include <posenc/core/minus_infinity.hpp>
 #include <posenc/core/tensor_view.hpp>
 #include <posenc/core/token_builders.hpp>
 
@@ -106,6 +107,7 @@ template <class T>
 bool is_finite(const T& x) {
   bits_of<T> b;
   std::memcpy(&b, &x, sizeof b);
+  __asm__("" : "+r"(b));  // else a compiler may know what -ffast-math says of x
   return (b & infinity_bits<T>()) != infinity_bits<T>();
 }
 template <class T>

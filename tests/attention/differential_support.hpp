@@ -338,7 +338,7 @@ testing::AssertionResult agrees(const small_oracle::problem& p, const small_orac
         if (lse.empty()) continue;
         const double wanted = expected.lse[row];
         if (!expected.has_lse[row]) {
-          if (!posenc::detail::is_minus_infinity(static_cast<double>(lse[row])) )
+          if (!posenc::detail::is_minus_infinity(lse[row]))
             return testing::AssertionFailure() << "lse is " << lse[row] << ", expected -infinity" << where();
         } else if (!within(lse[row], wanted, (expected.sees[row] ? bound : 1e-7) * (1 + std::fabs(wanted)))) {
           return testing::AssertionFailure() << "lse is " << lse[row] << ", expected " << wanted << where();
@@ -400,7 +400,8 @@ testing::AssertionResult run_random_case(random_engine& random, const sizes& s, 
 
   posenc::attention_options options;
   p.scale = 1 / std::sqrt(static_cast<double>(p.head_dim));
-  if (chance(random, 3)) options.scale = p.scale = one_of(random, {0.25, -0.125, 0.0, 0.4}) ;
+  // Scores stay within some tens: the tolerances are for those.
+  if (chance(random, 3)) options.scale = p.scale = p.scale * one_of(random, {0.5, -1.0, 0.0, 1.25});
   if (chance(random, 4)) options.softcap = p.softcap = one_of(random, {0.5, 3.0, 30.0});
   std::vector<float> sinks;
   if (chance(random, 4)) {

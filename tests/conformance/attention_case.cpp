@@ -63,7 +63,8 @@ any_encoding per_kv_head_from(const json& e, index_t heads, index_t kv_heads) {
   }
   const auto of = [&](index_t head) -> const json& { return encodings[static_cast<std::size_t>(head)]; };
   if (rotations)
-    return per_head(kv_heads, [&](index_t h) { return of(h).at("type") == "rope" ? rope_from(of(h)).make() : idle_rope(); });
+    return per_head(kv_heads,
+                    [&](index_t h) { return of(h).at("type") == "rope" ? rope_from(of(h)).make() : idle_rope(); });
   if (heads != kv_heads) throw skip_case("biases by kv head under grouped queries are not expressible");
   return per_head(kv_heads, [&](index_t h) { return inside_from(of(h), heads, kv_heads); });
 }
@@ -137,7 +138,8 @@ stored_mask contiguous(const array& bits, const std::array<index_t, 4>& extents)
 stored_mask strided(const json& c) {
   stored_mask result;
   const std::vector<index_t> extents = whole_list(c, "extents"), strides = whole_list(c, "strides");
-  if (extents.size() != 4 || strides.size() != 4) throw malformed_case("dense_mask does not have four extents and strides");
+  if (extents.size() != 4 || strides.size() != 4)
+    throw malformed_case("dense_mask does not have four extents and strides");
   index_t first = result.offset = whole(c, "offset"), last = first;
   bool empty = false;
   for (std::size_t i = 0; i < 4; ++i) {
@@ -158,7 +160,8 @@ token_list tokens_from(const json& c, const std::string& side, index_t batch, in
   token_list tokens;
   tokens.batch = batch;
   tokens.count = count;
-  const std::string positions_name = side + "_positions", order_name = side + "_order", document_name = side + "_documents";
+  const std::string positions_name = side + "_positions", order_name = side + "_order",
+                    document_name = side + "_documents";
   const std::string bounds_name = "cu_seqlens_" + side;
   const array positions = numbers(c, positions_name.c_str());
   tokens.axes = positions.rank() == 3 ? positions.extent(0) : 1;

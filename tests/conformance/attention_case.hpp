@@ -52,10 +52,10 @@ struct attention_case {
   array q, k, v;  ///< [batch][head][token][dim]
   posenc::token_list q_tokens, k_tokens;
   case_encoding encoding;
-  stored_mask visible;                    ///< everything taken together: documents, sequences and the rule
-  stored_mask dense;                      ///< what `dense` in the rule means
-  std::optional<posenc::any_mask> rule;   ///< made anew from the rule; views `dense`
-  bool rule_is_dense = false;             ///< whether `dense` occurs in the rule
+  stored_mask visible;                   ///< everything taken together: documents, sequences and the rule
+  stored_mask dense;                     ///< what `dense` in the rule means
+  std::optional<posenc::any_mask> rule;  ///< made anew from the rule; views `dense`
+  bool rule_is_dense = false;            ///< whether `dense` occurs in the rule
 
   attention_case(const attention_case&) = delete;
   attention_case& operator=(const attention_case&) = delete;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention: each case with its stored mask, with the mask made anew from its rule, through a cache, and by the reference.
+// Attention: each case with its stored mask, with the mask made anew from its rule, through a cache, and by the
+// reference.
 #include <posenc/attention/attention.hpp>
 #include <posenc/attention/cached_attention.hpp>
 #include <posenc/attention/kv_cache.hpp>
 #include <posenc/attention/merge.hpp>
+#include <posenc/core/minus_infinity.hpp>
 #include <posenc/encoding/add_positions.hpp>
 #include <posenc/encoding/learned.hpp>
 #include <posenc/encoding/query_temperature.hpp>
@@ -50,7 +52,9 @@ struct case_tensors {
 
   tensor_view<const T> q_view() const { return view_bhtd(q.data(), of->batch, of->heads, of->q_len, of->head_dim); }
   tensor_view<const T> k_view() const { return view_bhtd(k.data(), of->batch, of->kv_heads, of->kv_len, of->head_dim); }
-  tensor_view<const T> v_view() const { return view_bhtd(v.data(), of->batch, of->kv_heads, of->kv_len, of->v_head_dim); }
+  tensor_view<const T> v_view() const {
+    return view_bhtd(v.data(), of->batch, of->kv_heads, of->kv_len, of->v_head_dim);
+  }
 
  private:
   /// Heads are stored apart; embeddings have them side by side.
@@ -109,12 +113,13 @@ void compare(const std::vector<Out>& out, const std::vector<Lse>& lse, const exp
           const double deviation = std::abs(wide(out[at]) - expected.output.values[at]);
           report.compare(type_name<T>(), deviation, bound);
           if (!(deviation <= bound))
-            report.require(false, std::string(how) + ": output [" + std::to_string(b) + ", " + std::to_string(h) + ", " +
-                                      std::to_string(i) + ", " + std::to_string(d) + "] in " + type_name<T>());
+            report.require(false, std::string(how) + ": output [" + std::to_string(b) + ", " + std::to_string(h) +
+                                      ", " + std::to_string(i) + ", " + std::to_string(d) + "] in " + type_name<T>());
         }
         const double got = static_cast<double>(lse[row]), want = expected.lse.values[row];
         const bool finite = posenc::detail::is_finite(want);
-        const bool right = finite ? std::abs(got - want) <= lse_bounds.of<T>() * (1 + std::abs(want)) : same_infinity(got, want);
+        const bool right =
+            finite ? std::abs(got - want) <= lse_bounds.of<T>() * (1 + std::abs(want)) : same_infinity(got, want);
         if (finite) report.compare(type_name<T>(), std::abs(got - want), lse_bounds.of<T>() * (1 + std::abs(want)));
         report.require(right, std::string(how) + ": lse [" + std::to_string(b) + ", " + std::to_string(h) + ", " +
                                   std::to_string(i) + "] in " + type_name<T>() + " is " + std::to_string(got));
@@ -129,7 +134,8 @@ void compare_masks(const attention_case& c, case_report& report) {
     for (index_t h = 0; h < c.heads; ++h)
       for (index_t i = 0; i < c.q_len; ++i)
         for (index_t j = 0; j < c.kv_len; ++j)
-          wrong += posenc::testing::detail::is_visible(*c.rule, queries, keys, b, h, i, j) != c.visible.visible(b, h, i, j);
+          wrong +=
+              posenc::testing::detail::is_visible(*c.rule, queries, keys, b, h, i, j) != c.visible.visible(b, h, i, j);
   report.compare("mask", static_cast<double>(wrong), 0);
 }
 
@@ -167,12 +173,13 @@ void run_cached(const attention_case& c, const case_tensors<T>& x, const any_mas
   };
   for (index_t s = 0; s < sequences; ++s) {
     const index_t row = c.ragged() ? 0 : s;
-    const index_t begin = c.ragged() ? all.sequence_begin(s) : 0, end = c.ragged() ? all.sequence_begin(s + 1) : c.kv_len;
+    const index_t begin = c.ragged() ? all.sequence_begin(s) : 0,
+                  end = c.ragged() ? all.sequence_begin(s + 1) : c.kv_len;
     const index_t middle = begin + (end - begin + 1) / 2;
     for (const auto& [from, until] : {std::pair{begin, middle}, std::pair{middle, end}}) {
       const token_list tokens = part_of(c.k_tokens, row, from, until - from);
-      cache.append(s, some(x.k_view(), row, from, until - from), some(x.v_view(), row, from, until - from), tokens.view(),
-                   c.encoding.inside);
+      cache.append(s, some(x.k_view(), row, from, until - from), some(x.v_view(), row, from, until - from),
+                   tokens.view(), c.encoding.inside);
     }
   }
   attention_options options = c.options();
@@ -270,7 +277,8 @@ void run_merge_type(const attention_case& c, const std::vector<key_range>& range
     }
     const stored_mask& stored = c.visible;
     const dense_mask<std::uint8_t> dense(stored.data.data() + range.begin,
-                                         {stored.extents[0], stored.extents[1], stored.extents[2], count}, stored.strides);
+                                         {stored.extents[0], stored.extents[1], stored.extents[2], count},
+                                         stored.strides);
     const auto run = [&](const auto& mask, const char* how) {
       result<real> r(c);
       attention_options options = c.options();

@@ -40,7 +40,8 @@ runner runner_of(const std::string& list, const json& c) {
   if (all({"mode", "n_dims", "input", "output"})) return run_ggml;
   if (all({"q", "k", "q_out", "k_out"})) {
     const std::string implementation = c.value("implementation", "");
-    const bool vision = all({"position_ids_hw"}) || all({"image_size"}) || implementation.find("vision") != std::string::npos;
+    const bool vision =
+        all({"position_ids_hw"}) || all({"image_size"}) || implementation.find("vision") != std::string::npos;
     return vision ? run_vision : run_rope_apply;
   }
   if (all({"heads", "slopes_exact"})) return run_alibi_slopes;
@@ -57,7 +58,8 @@ std::string name_of(const std::string& list, const json& c, std::size_t index) {
   std::string name = list + "[" + std::to_string(index) + "]";
   if (!c.is_object()) return name;
   if (c.contains("name") && c.at("name").is_string()) name = c.at("name").get<std::string>();
-  for (const char* key : {"heads", "alibi_bias_max", "d_model", "num_buckets", "max_distance", "bidirectional", "theta"}) {
+  for (const char* key :
+       {"heads", "alibi_bias_max", "d_model", "num_buckets", "max_distance", "bidirectional", "theta"}) {
     const bool tells = list != "cases" && c.contains(key) && c.at(key).is_primitive();
     if (tells) name += std::string(" ") + key + " " + c.at(key).dump();
   }
@@ -124,7 +126,8 @@ void run_file(const std::string& path, totals& sums) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: %s FILE...\nFILEs are JSON files of reference numbers; see README.md beside the source.\n",
+    std::fprintf(stderr,
+                 "usage: %s FILE...\nFILEs are JSON files of reference numbers; see README.md beside the source.\n",
                  argv[0]);
     return 2;
   }

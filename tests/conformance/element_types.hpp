@@ -32,8 +32,8 @@ struct bounds {
   }
 };
 
-/// What is allowed, absolute and relative to max|x|, max|v| and 1 + |lse|. The double bound of rotations and tables grows
-/// with the angle; see `rotation_bound`.
+/// What is allowed, absolute and relative to max|x|, max|v| and 1 + |lse|. The double bound of rotations and tables
+/// grows with the angle; see `rotation_bound`.
 inline constexpr bounds attention_bounds{1e-12, 2e-6, 2e-3, 1e-2};
 inline constexpr bounds lse_bounds{1e-12, 2e-6, 2e-3, 1e-2};
 inline constexpr bounds rotation_bounds{1e-13, 4e-7, 1.5e-3, 1.2e-2};

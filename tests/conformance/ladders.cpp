@@ -93,18 +93,18 @@ posenc::frequency_ladder ladder_of_yarn_repository(const json& c) {
   using namespace posenc;
   const std::string name = text(c, "class");
   const json& arguments = field(c, "args");
-  const frequency_ladder plain(whole(arguments, "dim"),
-                               {.base = optional_number(arguments, "base").value_or(10000)});
+  const frequency_ladder plain(whole(arguments, "dim"), {.base = optional_number(arguments, "base").value_or(10000)});
   if (name == "LlamaNTKScaledRotaryEmbedding") return plain | ntk_aware{.factor = number(arguments, "alpha")};
   if (name == "LlamaLinearScaledRotaryEmbedding")
     return plain | position_interpolation{.factor = number(arguments, "scale")};
   if (name == "LlamaYaRNScaledRotaryEmbedding") {
-    return plain | yarn{.factor = number(arguments, "scale"),
-                        .original_context = optional_whole(arguments, "original_max_position_embeddings").value_or(2048),
-                        .beta_fast = optional_number(arguments, "beta_fast").value_or(32),
-                        .beta_slow = optional_number(arguments, "beta_slow").value_or(1),
-                        .extrapolation_factor = optional_number(arguments, "extrapolation_factor").value_or(1),
-                        .attn_factor = optional_number(arguments, "attn_factor").value_or(1)};
+    return plain |
+           yarn{.factor = number(arguments, "scale"),
+                .original_context = optional_whole(arguments, "original_max_position_embeddings").value_or(2048),
+                .beta_fast = optional_number(arguments, "beta_fast").value_or(32),
+                .beta_slow = optional_number(arguments, "beta_slow").value_or(1),
+                .extrapolation_factor = optional_number(arguments, "extrapolation_factor").value_or(1),
+                .attn_factor = optional_number(arguments, "attn_factor").value_or(1)};
   }
   if (name.find("Dynamic") != std::string::npos || name.find("PartNTK") != std::string::npos)
     throw skip_case(name + " is not there yet");

@@ -22,7 +22,8 @@ struct malformed_case : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// What became of one case: for each element type the comparison that came closest to its bound, or went farthest beyond.
+/// What became of one case: for each element type the comparison that came closest to its bound, or went farthest
+/// beyond.
 class case_report {
  public:
   /// One deviation against its bound. A bound of 0 asks for equality; NaN never passes.
@@ -53,8 +54,8 @@ class case_report {
     std::string line;
     for (const entry& e : entries_) {
       char part[96];
-      std::snprintf(part, sizeof part, "%s%s %.2g of %.2g%s", line.empty() ? "" : ", ", e.type.c_str(), e.deviation, e.bound,
-                    e.ratio <= 1 ? "" : " (!)");
+      std::snprintf(part, sizeof part, "%s%s %.2g of %.2g%s", line.empty() ? "" : ", ", e.type.c_str(), e.deviation,
+                    e.bound, e.ratio <= 1 ? "" : " (!)");
       line += part;
     }
     for (const std::string& note : notes_) line += (line.empty() ? "(" : " (") + note + ")";

@@ -26,8 +26,7 @@ struct rope_description {
     const index_t inside = d - options.offset;
     if (inside < 0 || inside >= ladder.rotary_dim()) return 0;
     const index_t pair = options.pairing == posenc::pairing::half ? inside % ladder.size() : inside / 2;
-    const index_t axis =
-        options.frequency_axis.empty() ? 0 : options.frequency_axis[static_cast<std::size_t>(pair)];
+    const index_t axis = options.frequency_axis.empty() ? 0 : options.frequency_axis[static_cast<std::size_t>(pair)];
     return position(axis) * ladder.inv_freq(pair);
   }
 };

@@ -109,15 +109,13 @@ void run_rotation(const json& c, case_report& report) {
     compare(actual, expected, largest, angle_of(rope, tokens), report);
   };
   for_each_type([&]<class T>() {
-    run.template operator()<T>("rotated", [&](auto in, auto out, const auto& e) {
-      posenc::rotate(in, out, tokens.view(), e, options);
-    });
+    run.template operator()<T>(
+        "rotated", [&](auto in, auto out, const auto& e) { posenc::rotate(in, out, tokens.view(), e, options); });
     run.template operator()<T>("rotate_transposed", [&](auto in, auto out, const auto& e) {
       posenc::rotate_transposed(in, out, tokens.view(), e, options);
     });
-    run.template operator()<T>("unrotated", [&](auto in, auto out, const auto& e) {
-      posenc::unrotate(in, out, tokens.view(), e, options);
-    });
+    run.template operator()<T>(
+        "unrotated", [&](auto in, auto out, const auto& e) { posenc::unrotate(in, out, tokens.view(), e, options); });
   });
 }
 
@@ -142,8 +140,9 @@ void run_rerotation(const json& c, case_report& report) {
              : posenc::rerotate(in, out, tokens.view(), from_rope, to_rope, shift);
     });
     const auto before = angle_of(from, tokens), after = angle_of(to, tokens, shift);
-    compare(moved, rerotated, largest,
-            [&](index_t b, index_t t, index_t d) { return std::fmax(before(b, t, d), after(b, t, d)); }, report);
+    compare(
+        moved, rerotated, largest,
+        [&](index_t b, index_t t, index_t d) { return std::fmax(before(b, t, d), after(b, t, d)); }, report);
   });
 }
 

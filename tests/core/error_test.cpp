@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <posenc/core/error.hpp>
 #include <posenc/core/finite.hpp>
+#include <posenc/core/minus_infinity.hpp>
+#include <posenc/core/minus_infinity.hpp>
 
 #include <bit>
 #include <cstdint>
@@ -152,8 +154,11 @@ TYPED_TEST(Finite, ByBits) {
   }
   const T low = posenc::detail::minus_infinity<T>();
   EXPECT_EQ(std::bit_cast<bits>(low), sign | exponent);
-  EXPECT_TRUE(posenc::detail::is_minus_infinity(static_cast<double>(low)));
-  EXPECT_FALSE(posenc::detail::is_minus_infinity(static_cast<double>(std::numeric_limits<T>::lowest())));
+  EXPECT_TRUE(posenc::detail::is_minus_infinity(low));
+  for (const bits b : {sign, sign | exponent | 1, exponent, sign | (exponent - 1)}) {
+    const T other = std::bit_cast<T>(b);
+    EXPECT_FALSE(posenc::detail::is_minus_infinity(other)) << std::hex << b;
+  }
 }
 
 }  // namespace

@@ -580,6 +580,18 @@ TYPED_TEST(Rotate, AnyExecutorGivesTheSameBits) {
   }
 }
 
+TEST(RotateExecutor, OneTokenOfManyRowsIsCut) {
+  constexpr index_t batch = 50, heads = 16, dim = 128;
+  const numbers values = pattern(batch * heads * dim);
+  auto x = as_elements<float>(values), y = x;
+  const rope encoding(ladder_of(dim));
+  index_t tasks = 0;
+  rotate(view_bthd(x.data(), batch, 1, heads, dim), token_range(1, 9), encoding, {}, counting{&tasks});
+  EXPECT_EQ(tasks, 2);
+  rotate(view_bthd(y.data(), 1, batch, heads, dim), token_positions(numbers(batch, 9.0).data(), batch), encoding);
+  EXPECT_TRUE(equal_bits(x, y));
+}
+
 TEST(RotateExecutor, SmallWorkIsNotCut) {
   std::vector<float> x(16 * 4 * 64, 1.0f);
   index_t tasks = 0;

@@ -34,8 +34,8 @@ maybe_error check_attention(const tensor_view<Q>& q, const tensor_view<K>& k, co
                             const tensor_view<Out>& out, const token_pair& tokens, const E& encoding, const M& mask,
                             const attention_options& options) noexcept {
   if (maybe_error e = check_shapes(q, k, v, out)) return e;
-  if (maybe_error e = check_tokens(tokens.q, q.batch(), q.tokens(), "tokens.q")) return e;
-  if (maybe_error e = check_tokens(tokens.k, k.batch(), k.tokens(), "tokens.k")) return e;
+  if (maybe_error e = check_tokens(tokens.q, q.batch(), q.tokens(), "tokens.q", layout_hint(q))) return e;
+  if (maybe_error e = check_tokens(tokens.k, k.batch(), k.tokens(), "tokens.k", layout_hint(k))) return e;
   if (maybe_error e = check_token_pair(tokens)) return e;
   if (maybe_error e = check_encoding(encoding, {q.heads(), k.heads(), q.dim(), &tokens.q, &tokens.k})) return e;
   if (maybe_error e = check_mask(mask, {q.batch(), q.heads(), q.tokens(), k.tokens()})) return e;

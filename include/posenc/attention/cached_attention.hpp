@@ -75,7 +75,7 @@ maybe_error check_cached_attention(const tensor_view<Q>& q, const kv_cache<T>& c
   if (cache.longest() > 0 && tokens.has_documents() != cache.has_documents())
     return make_error(errc::mismatch, "tokens", "has %s document ids and the cache has %s; allowed: both or neither",
                       tokens.has_documents() ? "" : "no", cache.has_documents() ? "some" : "none");
-  if (maybe_error e = check_encoding(encoding, {q.heads(), shape.kv_heads, q.dim(), &tokens, nullptr})) return e;
+  if (maybe_error e = check_encoding(encoding, {q.heads(), shape.kv_heads, q.dim(), &tokens, nullptr, cache.whole_positions()})) return e;
   if (maybe_error e = cache.check_fingerprint(encoding)) return e;
   if (maybe_error e = check_mask(mask, {q.batch(), q.heads(), q.tokens(), cache.longest()})) return e;
   return check_options(options, q.batch(), q.heads(), q.tokens());

@@ -2,6 +2,8 @@
 #ifndef POSENC_ATTENTION_CALL_HPP
 #define POSENC_ATTENTION_CALL_HPP
 
+#include "../core/minus_infinity.hpp"
+#include "../core/tensor_view.hpp"
 #include "../core/tokens.hpp"
 #include "key_tokens.hpp"
 #include "kv_block.hpp"

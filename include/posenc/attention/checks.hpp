@@ -26,22 +26,40 @@ maybe_error check_layout(const tensor_view<T>& x, const char* name, bool output)
   if (x.dim() > 1 && x.stride(3) != 1)
     return make_error(errc::invalid_layout, name, "has stride %td between the elements of a row; allowed: 1%s", x.stride(3),
                       layout_hint(x));
-  if (output)
-    for (std::size_t i = 0; i < 3; ++i)
-      if (x.extent(i) > 1 && x.stride(i) == 0)
-        return make_error(errc::invalid_layout, name,
-                          "has stride 0 over %td rows of axis %zu; allowed: rows of their own, since they are written",
-                          x.extent(i), i);
+  for (std::size_t i = 0; output && i < 3; ++i)
+    if (x.extent(i) > 1 && x.stride(i) == 0)
+      return make_error(errc::invalid_layout, name,
+                        "has stride 0 over %td rows of axis %zu; allowed: rows of their own, since they are written",
+                        x.extent(i), i);
+  if (output && overlaps_itself(x))
+    return make_error(errc::invalid_layout, name,
+                      "has strides [%td, %td, %td] over rows of %td elements, so that rows share memory; allowed: rows of "
+                      "their own, since they are written",
+                      x.stride(0), x.stride(1), x.stride(2), x.dim());
   return {};
+}
+
+/// The hint, if any of the views came from a column-major matrix.
+template <class... Views>
+const char* shared_hint(const Views&... views) noexcept {
+  const char* hint = "";
+  ((hint = views.from_columns() ? layout_hint(views) : hint), ...);
+  return hint;
+}
+
+template <class T>
+maybe_error check_extent(const tensor_view<T>& x, const char* name, std::size_t axis, index_t wanted,
+                         const char* like, const char* hint) noexcept {
+  static constexpr const char* names[] = {"batch rows", "heads", "tokens", "dim"};
+  if (x.extent(axis) == wanted) return {};
+  return make_error(errc::invalid_shape, name, "has %td %s; allowed: %td, like %s%s", x.extent(axis), names[axis], wanted,
+                    like, hint);
 }
 
 template <class T>
 maybe_error check_extent(const tensor_view<T>& x, const char* name, std::size_t axis, index_t wanted,
                          const char* like) noexcept {
-  static constexpr const char* names[] = {"batch rows", "heads", "tokens", "dim"};
-  if (x.extent(axis) == wanted) return {};
-  return make_error(errc::invalid_shape, name, "has %td %s; allowed: %td, like %s%s", x.extent(axis), names[axis], wanted,
-                    like, layout_hint(x));
+  return check_extent(x, name, axis, wanted, like, layout_hint(x));
 }
 
 /// Shapes of q, k, v and out against each other.
@@ -59,15 +77,16 @@ maybe_error check_shapes(const tensor_view<Q>& q, const tensor_view<K>& k, const
   if (q.heads() % k.heads() != 0)
     return make_error(errc::invalid_shape, "q", "has %td heads; allowed: a multiple of the %td heads of k", q.heads(),
                       k.heads());
-  if (maybe_error e = check_extent(k, "k", 0, q.batch(), "q")) return e;
-  if (maybe_error e = check_extent(k, "k", 3, q.dim(), "q")) return e;
-  if (maybe_error e = check_extent(v, "v", 0, q.batch(), "q")) return e;
-  if (maybe_error e = check_extent(v, "v", 1, k.heads(), "k")) return e;
-  if (maybe_error e = check_extent(v, "v", 2, k.tokens(), "k")) return e;
-  if (maybe_error e = check_extent(out, "out", 0, q.batch(), "q")) return e;
-  if (maybe_error e = check_extent(out, "out", 1, q.heads(), "q")) return e;
-  if (maybe_error e = check_extent(out, "out", 2, q.tokens(), "q")) return e;
-  if (maybe_error e = check_extent(out, "out", 3, v.dim(), "v")) return e;
+  const char* hint = shared_hint(q, k, v, out);
+  if (maybe_error e = check_extent(k, "k", 0, q.batch(), "q", hint)) return e;
+  if (maybe_error e = check_extent(k, "k", 3, q.dim(), "q", hint)) return e;
+  if (maybe_error e = check_extent(v, "v", 0, q.batch(), "q", hint)) return e;
+  if (maybe_error e = check_extent(v, "v", 1, k.heads(), "k", hint)) return e;
+  if (maybe_error e = check_extent(v, "v", 2, k.tokens(), "k", hint)) return e;
+  if (maybe_error e = check_extent(out, "out", 0, q.batch(), "q", hint)) return e;
+  if (maybe_error e = check_extent(out, "out", 1, q.heads(), "q", hint)) return e;
+  if (maybe_error e = check_extent(out, "out", 2, q.tokens(), "q", hint)) return e;
+  if (maybe_error e = check_extent(out, "out", 3, v.dim(), "v", hint)) return e;
   const auto shared = [](const char* with) {
     return make_error(errc::invalid_layout, "out", "overlaps %s; allowed: memory of its own%s", with,
                       with[0] == 'q' ? ", or exactly q's" : "");

@@ -94,7 +94,7 @@ class attention_engine {
     const index_t batch = call_.sequences[job.sequence].batch;
     for (index_t r = 0; r < job.rows; ++r) {
       const auto sum = static_cast<double>(scratch.state->sum[r]);
-      const double base = sum == 0 ? 0 : scratch.state->base(r);
+      const double base = sum == 0 ? 0 : static_cast<double>(scratch.state->largest[r]);
       const Real* weighted = scratch.sums + r * padded;
       if (job.first_partial < 0) {
         finish_row(call_, batch, scratch.rows[r], weighted, base, sum, scratch.row);

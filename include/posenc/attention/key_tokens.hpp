@@ -22,7 +22,7 @@ struct key_tokens {
   double first_order = 0, last_order = 0;  ///< smallest and largest, padding left out
   std::int64_t first_document = -1, last_document = -1;
   bool has_padding = false;            ///< some key has document -1
-  bool consecutive_positions = false;  ///< they run by one on every axis
+  bool consecutive_positions = false;  ///< the block is full, and they run by one on every axis
   bool consecutive_orders = false;     ///< they run by one and start at a whole number
 
   bool all_padding() const noexcept { return first_document == -1 && has_padding; }
@@ -39,12 +39,17 @@ struct key_tokens {
 
   /// Appends tokens [first, first + n) of a row; n + count <= block_keys. `storage` is what `positions` points at.
   void append(const token_view& tokens, index_t batch, index_t first, index_t n, double* storage) noexcept {
+    if (n == 0) return;
     for (index_t axis = 0; axis < tokens.axes(); ++axis)
       tokens.read_positions(axis, batch, first, n, storage + axis * block_keys + count);
     tokens.read_order(batch, first, n, order + count);
     for (index_t i = 0; i < n; ++i) document[count + i] = tokens.document(batch, first + i);
     positions = storage;
     count += n;
+    // Biases are computed for whole registers: the slots without a key repeat the last one's position.
+    for (index_t axis = 0; axis < tokens.axes(); ++axis)
+      for (index_t j = count; j < block_keys; ++j)
+        storage[axis * block_keys + j] = storage[axis * block_keys + count - 1];
     summarise(tokens.axes());
   }
 
@@ -70,8 +75,8 @@ struct key_tokens {
       first_document = document[j] < first_document ? document[j] : first_document;
       last_document = document[j] > last_document ? document[j] : last_document;
     }
-    consecutive_positions = true;
-    for (index_t axis = 0; axis < axes; ++axis)
+    consecutive_positions = count == block_keys;
+    for (index_t axis = 0; axis < axes && consecutive_positions; ++axis)
       for (index_t j = 0; j < count; ++j)
         consecutive_positions = consecutive_positions && positions[axis * block_keys + j] ==
                                                              positions[axis * block_keys] + static_cast<double>(j);

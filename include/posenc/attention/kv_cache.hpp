@@ -2,6 +2,7 @@
 #ifndef POSENC_ATTENTION_KV_CACHE_HPP
 #define POSENC_ATTENTION_KV_CACHE_HPP
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -62,7 +63,9 @@ class kv_cache {
     sequences_[static_cast<std::size_t>(sequence)].length = 0;
     bool empty = true;
     for (const one_sequence& s : sequences_) empty = empty && s.length == 0;
-    if (empty) has_fingerprint_ = false;
+    if (!empty) return;
+    has_fingerprint_ = false;
+    whole_positions_ = true;
   }
 
   /// Appends tokens to one sequence: k [1, kv_heads, tokens, head_dim] and v [1, kv_heads, tokens, value_dim] of any dtype
@@ -111,11 +114,9 @@ class kv_cache {
     if (longest() > 0 && tokens.has_documents() != has_documents_)
       return make_error(errc::mismatch, "tokens", "has %s document ids; allowed: as the tokens already in the cache",
                         tokens.has_documents() ? "" : "no");
-    // A per-head bias knows the number of query heads, which the cache does not.
-    if constexpr (acts_on<E, on_queries_keys>) {
-      if (maybe_error e = detail::check_encoding(encoding, {0, shape_.kv_heads, shape_.head_dim, nullptr, &tokens}))
-        return e;
-    }
+    // The cache does not know the number of query heads.
+    if (maybe_error e = detail::check_encoding(encoding, {0, shape_.kv_heads, shape_.head_dim, nullptr, &tokens}))
+      return e;
     return check_fingerprint(encoding);
   }
 
@@ -131,6 +132,8 @@ class kv_cache {
   }
 
   bool has_documents() const noexcept { return has_documents_; }
+  /// Whether every cached position is a whole number.
+  bool whole_positions() const noexcept { return whole_positions_; }
   kv_layout<T> layout() const noexcept { return {shape_.head_dim, shape_.value_dim}; }
 
   /// One KV head of one block of a sequence, keys then values as `kv_layout` says.
@@ -202,6 +205,11 @@ class kv_cache {
       const index_t slot = to.length % block_keys;
       const index_t room = block_keys - slot, left = k.tokens() - first, n = left < room ? left : room;
       block.tokens.append(tokens, 0, first, n, block.positions.get());
+      for (index_t axis = 0; axis < shape_.axes; ++axis)
+        for (index_t j = slot; j < slot + n; ++j) {
+          const double position = block.positions[static_cast<std::size_t>(axis * block_keys + j)];
+          whole_positions_ = whole_positions_ && position == std::floor(position);
+        }
       for (index_t j = 0; j < n && policy.rotation != nullptr; ++j) {
         double position[max_position_axes];
         for (index_t axis = 0; axis < shape_.axes; ++axis) position[axis] = tokens.position(axis, 0, first + j);
@@ -245,7 +253,7 @@ class kv_cache {
   kv_cache_shape shape_;
   std::vector<one_sequence> sequences_;
   std::uint64_t fingerprint_ = 0;
-  bool has_fingerprint_ = false, has_documents_ = false;
+  bool has_fingerprint_ = false, has_documents_ = false, whole_positions_ = true;
 };
 
 }  // namespace posenc::inline POSENC_ABI

@@ -10,6 +10,7 @@
 
 #include "../core/error.hpp"
 #include "../core/finite.hpp"
+#include "../core/minus_infinity.hpp"
 #include "../core/tensor_view.hpp"
 #include "checks.hpp"
 #include "options.hpp"
@@ -37,6 +38,8 @@ maybe_error check_merge(std::span<const attention_part<Real>> parts, const tenso
         return make_error(errc::invalid_shape, "parts", "part %zu has extent %td on axis %zu; allowed: %td, like out", i,
                           parts[i].out.extent(axis), axis, out.extent(axis));
     if (maybe_error e = check_layout(parts[i].out, "parts", false)) return e;
+    if (!identical(out, parts[i].out) && overlaps(out, parts[i].out))
+      return make_error(errc::invalid_layout, "out", "overlaps part %zu; allowed: memory of its own, or exactly a part's", i);
     if (!out.empty() && parts[i].lse == nullptr)
       return make_error(errc::invalid_layout, "parts", "part %zu has a null lse", i);
   }

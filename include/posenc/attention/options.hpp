@@ -10,6 +10,7 @@
 
 #include "../core/error.hpp"
 #include "../core/finite.hpp"
+#include "../core/minus_infinity.hpp"
 #include "../core/platform.hpp"
 #include "workspace.hpp"
 

@@ -2,6 +2,7 @@
 #ifndef POSENC_ATTENTION_POLICIES_HPP
 #define POSENC_ATTENTION_POLICIES_HPP
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 
@@ -100,8 +101,8 @@ encoding_policy<Real> encoding_policy_of(const E& e) noexcept {
 
 struct mask_functions {
   visibility (*classify)(const void*, const token_block& queries, const token_block& keys);
-  /// Bit j is set where the query sees key j, documents left out.
-  std::uint64_t (*row_bits)(const void*, const token& query, const key_tokens& keys);
+  /// Of the keys whose bits are set in `among`, those that the query sees.
+  std::uint64_t (*row_bits)(const void*, const token& query, const key_tokens& keys, std::uint64_t among);
   bool per_head;
 };
 
@@ -122,14 +123,15 @@ std::uint64_t interval_bits(const M& m, double order, const key_tokens& keys) {
 }
 
 template <class M>
-std::uint64_t mask_row_bits(const M& m, const token& query, const key_tokens& keys) {
+std::uint64_t mask_row_bits(const M& m, const token& query, const key_tokens& keys, std::uint64_t among) {
   if constexpr (interval_mask<M>) {
-    if (keys.consecutive_orders) return interval_bits(m, query.order, keys);
+    if (keys.consecutive_orders) return interval_bits(m, query.order, keys) & among;
   }
   std::uint64_t bits = 0;
   const auto axes = static_cast<index_t>(query.position.size());
   double position[max_position_axes];
-  for (index_t j = 0; j < keys.count; ++j) {
+  for (; among != 0; among &= among - 1) {
+    const auto j = static_cast<index_t>(std::countr_zero(among));
     const token key = keys.key(j, axes, query.batch, query.head, position);
     bits |= static_cast<std::uint64_t>(static_cast<bool>(m.visible(query, key))) << j;
   }
@@ -141,8 +143,8 @@ inline constexpr mask_functions mask_functions_of{
     [](const void* m, const token_block& queries, const token_block& keys) -> visibility {
       return static_cast<const M*>(m)->classify(queries, keys);
     },
-    [](const void* m, const token& query, const key_tokens& keys) -> std::uint64_t {
-      return mask_row_bits(*static_cast<const M*>(m), query, keys);
+    [](const void* m, const token& query, const key_tokens& keys, std::uint64_t among) -> std::uint64_t {
+      return mask_row_bits(*static_cast<const M*>(m), query, keys, among);
     },
     is_per_head<M>};
 

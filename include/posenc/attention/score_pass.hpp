@@ -42,28 +42,12 @@ struct softmax_state {
     }
   }
 
-  /// The logarithm that `sum` and the accumulated values are relative to. Meaningful where sum is not 0.
-  double base(index_t r) const noexcept {
-    if constexpr (simd::has_fma) {
-      return static_cast<double>(scaled(largest[r])) * std::numbers::ln2;
-    } else {
-      return static_cast<double>(largest[r]);
-    }
-  }
-
-  /// In powers of two, rounded: the one number that all weights of a row are relative to, so that its rounding cancels.
-  static Real scaled(Real score) noexcept { return score * std::numbers::log2e_v<Real>; }
 };
 
-/// 2^((score - largest) * log2 e). With a fused multiply-add, `offset` is scaled(largest), else largest.
+/// e^(score - largest), exactly 1 for the largest itself.
 template <class Real>
-POSENC_ALWAYS_INLINE simd::vec<Real> softmax_weight(simd::vec<Real> score, simd::vec<Real> offset) noexcept {
-  const simd::vec<Real> log2e(std::numbers::log2e_v<Real>);
-  if constexpr (simd::has_fma) {
-    return simd::softmax_exp2(simd::fma(score, log2e, -offset));
-  } else {
-    return simd::softmax_exp2((score - offset) * log2e);
-  }
+POSENC_ALWAYS_INLINE simd::vec<Real> softmax_weight(simd::vec<Real> score, simd::vec<Real> largest) noexcept {
+  return simd::softmax_exp2((score - largest) * simd::vec<Real>(std::numbers::log2e_v<Real>));
 }
 
 /// One step over `blocks` blocks: turns scores into weights in place and brings the state forward. Bit j of
@@ -85,10 +69,10 @@ POSENC_NOINLINE void softmax_step(Real* scores, index_t stride, index_t rows, in
       any |= visible[b];
       const Real* block = row + b * block_keys;
       if (visible[b] == all) {
-        for (index_t j = 0; j < block_keys; j += lanes) largest = simd::max(largest, simd::load(block + j));
+        for (index_t j = 0; j < block_keys; j += lanes) largest = (simd::max)(largest, simd::load(block + j));
       } else if (visible[b] != 0) {
         for (index_t j = 0; j < block_keys; j += lanes)
-          largest = simd::max(
+          largest = (simd::max)(
               largest, simd::select(simd::mask_from_bits<Real>(visible[b] >> j), simd::load(block + j), lowest));
       }
     }
@@ -100,7 +84,7 @@ POSENC_NOINLINE void softmax_step(Real* scores, index_t stride, index_t rows, in
     const Real before = state.largest[r], here = simd::reduce_max(largest);
     const Real after = here > before ? here : before;
     state.largest[r] = after;
-    const vec<Real> offset(simd::has_fma ? softmax_state<Real>::scaled(after) : after);
+    const vec<Real> offset(after);
     vec<Real> sum = zero;
     for (index_t b = 0; b < blocks; ++b) {
       Real* block = row + b * block_keys;
@@ -124,9 +108,7 @@ POSENC_NOINLINE void softmax_step(Real* scores, index_t stride, index_t rows, in
       rescale = 0;
     } else if (after != before) {
       Real lane[lanes];
-      const vec<Real> from(simd::has_fma ? softmax_state<Real>::scaled(before) : before);
-      const vec<Real> log2e(std::numbers::log2e_v<Real>);
-      simd::store(lane, simd::softmax_exp2(simd::has_fma ? from - offset : (from - offset) * log2e));
+      simd::store(lane, softmax_weight(vec<Real>(before), offset));
       rescale = lane[0];
     }
     state.rescale[r] = rescale;

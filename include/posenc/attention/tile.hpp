@@ -177,7 +177,7 @@ class tile_runner {
   bool see(index_t batch, index_t rows, const query_summary& queries, const key_tokens& keys, index_t slot) const {
     if (keys.count == 0 || keys.all_padding()) return false;
     if (keys.last_document < queries.first_document || keys.first_document > queries.last_document) return false;
-    const visibility seen = call_.mask.functions->classify(call_.mask.mask, queries.block, keys.summary(batch));
+    const visibility seen = classify(queries.block, keys.summary(batch));
     if (seen == visibility::none) return false;
     const bool one_document = !queries.padding && queries.first_document == queries.last_document && keys.one_document();
     std::uint64_t* bits = scratch_.bits + slot;
@@ -197,11 +197,24 @@ class tile_runner {
       if (seen != visibility::all && mine != 0) {
         const token query{row.order, row.document, row.query, batch, row.head,
                           position_span(row.position, static_cast<std::size_t>(call_.q_tokens.axes()))};
-        mine &= call_.mask.functions->row_bits(call_.mask.mask, query, keys);
+        mine = call_.mask.functions->row_bits(call_.mask.mask, query, keys, mine);
       }
       any |= mine;
     }
     return any != 0;
+  }
+
+  /// What the mask says of the tile's queries; where it differs between heads, of all heads of the group.
+  visibility classify(token_block queries, token_block keys) const {
+    const index_t group = call_.mask.functions->per_head ? call_.group() : 1;
+    const index_t first_head = queries.head / group * group;
+    queries.head = keys.head = group == 1 ? queries.head : first_head;
+    const visibility all = call_.mask.functions->classify(call_.mask.mask, queries, keys);
+    for (index_t h = 1; h < group; ++h) {
+      queries.head = keys.head = first_head + h;
+      if (call_.mask.functions->classify(call_.mask.mask, queries, keys) != all) return visibility::some;
+    }
+    return all;
   }
 
   void score(index_t rows, const kv_pointer<Real>& block, const key_tokens& keys, index_t slot) const {

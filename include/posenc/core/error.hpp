@@ -39,9 +39,11 @@ class error : public std::exception {
 
   const char* what() const noexcept override { return text_; }
 
-  /// Replaces the text. `format` and its arguments are printf's; longer texts are cut.
+  /// Makes the text "posenc: <argument>: <formatted>". `format` and its arguments are printf's; longer texts are cut.
   __attribute__((format(printf, 2, 0))) void set_text(const char* format, std::va_list arguments) noexcept {
-    std::vsnprintf(text_, sizeof text_, format, arguments);
+    const int used = std::snprintf(text_, sizeof text_, "posenc: %s: ", argument_);
+    const auto start = used < 0 ? 0u : static_cast<std::size_t>(used);
+    if (start < sizeof text_) std::vsnprintf(text_ + start, sizeof text_ - start, format, arguments);
   }
 
  private:
@@ -54,11 +56,9 @@ class error : public std::exception {
 __attribute__((format(printf, 3, 4))) inline error make_error(errc code, const char* argument, const char* format,
                                                               ...) noexcept {
   error result(code, argument);
-  char full[512];
-  std::snprintf(full, sizeof full, "posenc: %s: %s", argument, format);
   std::va_list arguments;
   va_start(arguments, format);
-  result.set_text(full, arguments);
+  result.set_text(format, arguments);
   va_end(arguments);
   return result;
 }

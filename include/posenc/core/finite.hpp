@@ -4,44 +4,43 @@
 
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include "platform.hpp"
 
 namespace posenc::inline POSENC_ABI::detail {
 
-// Under -ffast-math `std::isfinite(x)` is folded to true. These read the bits instead. The argument is a reference,
-// because some compilers then also assume that no floating-point *argument by value* is NaN or infinite.
+// Under -ffast-math `std::isfinite(x)` is folded to true. These read the bits instead. Compilers go on to recognise that,
+// too: they merge `finite(bits of x) && x > 0` into one comparison that may assume that x is no NaN. So the bits pass
+// through an empty instruction, after which nothing connects them with x. And the arguments are references, because a
+// floating-point argument by value is assumed to be finite as well. Meant for parameters, not for inner loops.
+
+/// The bits of x, which the compiler cannot trace back to x.
+template <class Bits, class Real>
+constexpr Bits untraced_bits(const Real& x) noexcept {
+  static_assert(sizeof(Bits) == sizeof(Real));
+  Bits bits = std::bit_cast<Bits>(x);
+  if (!std::is_constant_evaluated()) __asm__("" : "+r"(bits));
+  return bits;
+}
 
 /// Whether x is neither infinite nor NaN, in every floating-point mode.
 constexpr bool is_finite(const double& x) noexcept {
   constexpr std::uint64_t exponent = 0x7ff0'0000'0000'0000;
-  return (std::bit_cast<std::uint64_t>(x) & exponent) != exponent;
+  return (untraced_bits<std::uint64_t>(x) & exponent) != exponent;
 }
 
 constexpr bool is_finite(const float& x) noexcept {
   constexpr std::uint32_t exponent = 0x7f80'0000;
-  return (std::bit_cast<std::uint32_t>(x) & exponent) != exponent;
+  return (untraced_bits<std::uint32_t>(x) & exponent) != exponent;
 }
 
 /// Whether x is NaN, in every floating-point mode.
 constexpr bool is_nan(const double& x) noexcept {
-  return (std::bit_cast<std::uint64_t>(x) & 0x7fff'ffff'ffff'ffff) > 0x7ff0'0000'0000'0000;
+  return (untraced_bits<std::uint64_t>(x) & 0x7fff'ffff'ffff'ffff) > 0x7ff0'0000'0000'0000;
 }
 
-constexpr bool is_nan(const float& x) noexcept { return (std::bit_cast<std::uint32_t>(x) & 0x7fff'ffff) > 0x7f80'0000; }
-
-/// Minus infinity, by its bits.
-constexpr bool is_minus_infinity(double x) noexcept { return std::bit_cast<std::uint64_t>(x) == 0xfff0000000000000u; }
-
-/// Minus infinity as a value that is only stored, never computed with.
-template <class T>
-constexpr T minus_infinity() noexcept {
-  if constexpr (sizeof(T) == 8) {
-    return std::bit_cast<T>(std::uint64_t{0xfff0000000000000u});
-  } else {
-    return std::bit_cast<T>(std::uint32_t{0xff800000u});
-  }
-}
+constexpr bool is_nan(const float& x) noexcept { return (untraced_bits<std::uint32_t>(x) & 0x7fff'ffff) > 0x7f80'0000; }
 
 }  // namespace posenc::inline POSENC_ABI::detail
 

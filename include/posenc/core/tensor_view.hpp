@@ -99,24 +99,72 @@ constexpr tensor_view<T> view_fused(T* data, index_t batch, index_t tokens, inde
 
 namespace detail {
 
-/// Whether the two sets of elements meet, exactly where both have the same element size and strides, else by the range
-/// of addresses. `delta` is what is left of the distance between the two bases, in elements.
+/// Offsets i0 * stride0 + ... of a box of indices, each from low to high: which distances are among them?
 struct lattice {
-  std::array<index_t, 4> extents_a, extents_b, strides;
+  std::array<index_t, 4> low, high, strides;
 
-  bool meets(index_t delta, unsigned axis) const noexcept {
+  /// The largest strides first, so that few steps of each can leave a rest that the others reach.
+  void sort() noexcept {
+    for (std::size_t i = 0; i < 4; ++i)
+      for (std::size_t j = i + 1; j < 4; ++j)
+        if (strides[j] > strides[i]) {
+          std::swap(strides[i], strides[j]);
+          std::swap(low[i], low[j]);
+          std::swap(high[i], high[j]);
+        }
+  }
+
+  /// Whether the axes from `axis` on make up `delta`. Strides are not negative. After `budget` steps: true.
+  bool reaches(index_t delta, std::size_t axis, index_t& budget) const noexcept {
     if (axis == 4) return delta == 0;
+    if (--budget < 0) return true;
     const index_t stride = strides[axis];
-    const index_t low = -(extents_b[axis] - 1), high = extents_a[axis] - 1;
-    if (stride == 0) return meets(delta, axis + 1);
-    // Only the two neighbours of the quotient can leave a rest that the smaller strides reach.
-    const index_t quotient = delta / stride;
-    for (index_t step = quotient - 1; step <= quotient + 1; ++step)
-      if (step >= low && step <= high && meets(delta - step * stride, axis + 1)) return true;
+    if (stride == 0) return reaches(delta, axis + 1, budget);
+    index_t least = 0, most = 0;
+    for (std::size_t i = axis + 1; i < 4; ++i) {
+      least += low[i] * strides[i];
+      most += high[i] * strides[i];
+    }
+    // delta - step * stride must lie between least and most.
+    const index_t above = delta - least, below = delta - most;
+    index_t last = above >= 0 ? above / stride : -((-above + stride - 1) / stride);
+    index_t first = below >= 0 ? (below + stride - 1) / stride : -(-below / stride);
+    first = first < low[axis] ? low[axis] : first;
+    last = last > high[axis] ? high[axis] : last;
+    for (index_t step = first; step <= last; ++step)
+      if (reaches(delta - step * stride, axis + 1, budget)) return true;
     return false;
   }
 };
 
+/// Steps after which a search gives up and takes it that elements meet.
+inline constexpr index_t overlap_budget = 100000;
+
+/// Whether two rows of one view share an element.
+template <class T>
+bool overlaps_itself(const tensor_view<T>& x) noexcept {
+  if (x.empty()) return false;
+  lattice steps{};
+  for (std::size_t i = 0; i < 4; ++i) {
+    steps.strides[i] = x.stride(i) < 0 ? -x.stride(i) : x.stride(i);
+    steps.low[i] = -(x.extent(i) - 1);
+    steps.high[i] = x.extent(i) - 1;
+    if (x.extent(i) > 1 && x.stride(i) == 0) return true;
+  }
+  steps.sort();
+  // A distance of zero with the first index that differs `step` higher.
+  index_t budget = overlap_budget;
+  for (std::size_t axis = 0; axis < 4; ++axis) {
+    index_t reach = 0;
+    for (std::size_t i = axis + 1; i < 4; ++i) reach += steps.high[i] * steps.strides[i];
+    for (index_t step = 1; step <= steps.high[axis] && step * steps.strides[axis] <= reach; ++step)
+      if (steps.reaches(step * steps.strides[axis], axis + 1, budget)) return true;
+  }
+  return false;
+}
+
+/// Whether the two sets of elements meet: exactly where both have the same element size and strides, else by the range
+/// of addresses.
 template <class A, class B>
 bool overlaps(const tensor_view<A>& a, const tensor_view<B>& b) noexcept {
   if (a.empty() || b.empty()) return false;
@@ -139,21 +187,15 @@ bool overlaps(const tensor_view<A>& a, const tensor_view<B>& b) noexcept {
   for (std::size_t i = 0; i < 4; ++i) {
     const bool single = a.extent(i) == 1 && b.extent(i) == 1;
     same = same && (single || (a.stride(i) == b.stride(i) && a.stride(i) >= 0));
-    both.extents_a[i] = a.extent(i);
-    both.extents_b[i] = b.extent(i);
+    both.low[i] = -(b.extent(i) - 1);
+    both.high[i] = a.extent(i) - 1;
     both.strides[i] = single ? 0 : a.stride(i);
   }
   const index_t bytes = reinterpret_cast<const char*>(b.data_handle()) - reinterpret_cast<const char*>(a.data_handle());
   if (!same || bytes % static_cast<index_t>(sizeof(A)) != 0) return true;
-  // The largest stride first.
-  for (std::size_t i = 0; i < 4; ++i)
-    for (std::size_t j = i + 1; j < 4; ++j)
-      if (both.strides[j] > both.strides[i]) {
-        std::swap(both.strides[i], both.strides[j]);
-        std::swap(both.extents_a[i], both.extents_a[j]);
-        std::swap(both.extents_b[i], both.extents_b[j]);
-      }
-  return both.meets(bytes / static_cast<index_t>(sizeof(A)), 0);
+  both.sort();
+  index_t budget = overlap_budget;
+  return both.reaches(bytes / static_cast<index_t>(sizeof(A)), 0, budget);
 }
 
 /// Whether two views name the same elements in the same order.

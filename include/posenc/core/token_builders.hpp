@@ -38,11 +38,15 @@ struct token_list {
   /// padded length.
   double next_position(index_t row = 0) const noexcept {
     double next = 0;
+    bool any = false;
     for (index_t axis = 0; axis < axes; ++axis)
       for (index_t t = 0; t < count; ++t) {
         const auto at = static_cast<std::size_t>(row * count + t);
         const bool padding = !documents.empty() && documents[at] == -1;
-        if (!padding) next = (std::max)(next, positions[static_cast<std::size_t>(axis * batch * count) + at] + 1);
+        if (padding) continue;
+        const double after = positions[static_cast<std::size_t>(axis * batch * count) + at] + 1;
+        next = any ? (std::max)(next, after) : after;
+        any = true;
       }
     return next;
   }

@@ -225,16 +225,19 @@ struct token_pair {
 namespace detail {
 
 /// Checks one side against a tensor with `batch` rows of `count` tokens. `side` is "tokens", "tokens.q" or "tokens.k".
-inline maybe_error check_tokens(const token_view& tokens, index_t batch, index_t count, const char* side) noexcept {
+/// `hint` is added to the text where the counts differ.
+inline maybe_error check_tokens(const token_view& tokens, index_t batch, index_t count, const char* side,
+                                const char* hint = "") noexcept {
   if (tokens.count() != count)
-    return make_error(errc::invalid_shape, side, "describes %td tokens; the tensor has %td", tokens.count(), count);
+    return make_error(errc::invalid_shape, side, "describes %td tokens; the tensor has %td%s", tokens.count(), count,
+                      hint);
   if (tokens.batch() != 1 && tokens.batch() != batch)
     return make_error(errc::invalid_shape, side, "describes %td batch rows; allowed: 1 or the tensor's %td",
                       tokens.batch(), batch);
   if (tokens.axes() < 1 || tokens.axes() > max_position_axes)
     return make_error(errc::invalid_shape, side, "has %td position axes; allowed: 1 to %td", tokens.axes(),
                       max_position_axes);
-  if (tokens.axes() > 1 && !tokens.has_order())
+  if (tokens.axes() > 1 && !tokens.has_order() && count > 0)
     return make_error(errc::mismatch, side,
                       "has %td position axes and no order; with several axes masks cannot tell the order from the "
                       "position: add with_order(...)",
@@ -296,7 +299,8 @@ inline maybe_error check_token_pair(const token_pair& tokens) noexcept {
   if (tokens.q.axes() != tokens.k.axes())
     return make_error(errc::mismatch, "tokens", "has %td position axes for queries and %td for keys; allowed: equal",
                       tokens.q.axes(), tokens.k.axes());
-  if (tokens.q.has_documents() != tokens.k.has_documents())
+  const bool both = tokens.q.count() > 0 && tokens.k.count() > 0;  // a side without tokens has nothing to say
+  if (both && tokens.q.has_documents() != tokens.k.has_documents())
     return make_error(errc::mismatch, "tokens",
                       "has document ids for %s only; give them to both sides (0 everywhere means one document) or to none",
                       tokens.q.has_documents() ? "queries" : "keys");

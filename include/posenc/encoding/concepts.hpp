@@ -72,6 +72,7 @@ struct encoding_use {
   index_t dim = 0;       ///< head_dim, or the width of an input embedding
   const token_view* q_tokens = nullptr;
   const token_view* k_tokens = nullptr;
+  bool cached_positions_whole = true;  ///< whether a cache's keys have whole-number positions on every axis
 };
 
 template <class E>

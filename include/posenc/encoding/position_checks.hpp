@@ -52,6 +52,9 @@ inline maybe_error check_axis(const char* encoding, index_t axis, const encoding
 
 /// Encodings that look distances up in a table need whole numbers.
 inline maybe_error check_whole_positions(const char* encoding, index_t axis, const encoding_use& use) noexcept {
+  if (!use.cached_positions_whole)
+    return make_error(errc::invalid_value, "cache", "has keys at fractional positions; %s takes whole numbers only",
+                      encoding);
   return for_each_side(use, [&](const char* side, const token_view& tokens) -> maybe_error {
     const auto found = find_position(tokens, axis, [](double p, index_t, index_t) { return p != std::floor(p); });
     if (!found) return {};

@@ -96,9 +96,10 @@ POSENC_ALWAYS_INLINE void turn_pairs(const Real* cos, const Real* sin, index_t p
   simd::unroll<N>([&](auto k) POSENC_INLINE_LAMBDA {
     registers[k].load(cos + first + k * lanes, sin + first + k * lanes, count);
   });
-  const In* in = rows.in + Pairs::step * first;
-  Out* out = rows.out + Pairs::step * first;
-  for (index_t head = 0; head < rows.heads; ++head, in += rows.in_stride, out += rows.out_stride)
+  const auto [heads, from, in_stride, to, out_stride] = rows;  // what is stored through `out` could be rows, for all C++ knows
+  const In* in = from + Pairs::step * first;
+  Out* out = to + Pairs::step * first;
+  for (index_t head = 0; head < heads; ++head, in += in_stride, out += out_stride)
     simd::unroll<N>([&](auto k) POSENC_INLINE_LAMBDA {
       registers[k].turn(in + Pairs::step * k * lanes, out + Pairs::step * k * lanes, pairs, count);
     });

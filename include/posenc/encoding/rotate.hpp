@@ -23,8 +23,8 @@
 /// batch share it or have their own. `encoding` is any that acts on queries and keys.
 ///
 /// Elements are float, half or bfloat16 (arithmetic in float, rounded once) or double. Dimensions that the encoding does
-/// not turn keep their bits in place and are copied out of place. Nothing is allocated for encodings with up to 512
-/// rotated dimensions. Neither the executor nor alignment changes a bit of the result.
+/// not turn keep their bits in place and are copied out of place. With rope nothing is allocated for heads of up to 512
+/// dimensions. Neither the executor nor alignment changes a bit of the result.
 ///
 /// Errors: `check` with the same arguments (without the executor) gives them as a value: invalid_shape (extents, tokens, a
 /// width that does not fit), invalid_layout (null data, a stride of dim other than 1, rows that share elements, an out that

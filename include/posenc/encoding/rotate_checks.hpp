@@ -2,8 +2,6 @@
 #ifndef POSENC_ENCODING_ROTATE_CHECKS_HPP
 #define POSENC_ENCODING_ROTATE_CHECKS_HPP
 
-#include <algorithm>
-#include <array>
 #include <type_traits>
 
 #include "../attention/checks.hpp"
@@ -47,22 +45,6 @@ consteval bool check_rotation_dtypes() {
   return false;
 }
 
-/// Whether two rows of the view may share elements: some stride is shorter than what the smaller ones span.
-template <class T>
-bool rows_collide(const tensor_view<T>& x) noexcept {
-  if (x.empty()) return false;
-  std::array<std::array<index_t, 2>, 3> axes;  // stride, extent
-  for (std::size_t i = 0; i < 3; ++i) axes[i] = {x.stride(i) < 0 ? -x.stride(i) : x.stride(i), x.extent(i)};
-  std::sort(axes.begin(), axes.end());
-  index_t span = x.dim();
-  for (const auto& [stride, extent] : axes) {
-    if (extent <= 1) continue;
-    if (stride < span) return true;
-    span += (extent - 1) * stride;
-  }
-  return false;
-}
-
 /// One tensor of heads that is turned: read from `in`, written to `out`, which may be the same one.
 template <class In, class Out>
 struct rotated_heads {
@@ -91,12 +73,6 @@ maybe_error check_heads(const rotated_heads<In, Out>& x, const token_view& token
     for (std::size_t axis = 0; axis < 4; ++axis)
       if (maybe_error e = check_extent(x.out, written, axis, x.in.extent(axis), x.in_name)) return e;
   if (maybe_error e = check_layout(x.out, written, true)) return e;
-  if (rows_collide(x.out))
-    return make_error(errc::invalid_layout, written,
-                      "has strides [%td, %td, %td] for [%td, %td, %td] rows of %td, so that rows share elements; allowed: "
-                      "rows of their own, since they are written",
-                      x.out.stride(0), x.out.stride(1), x.out.stride(2), x.out.extent(0), x.out.extent(1),
-                      x.out.extent(2), x.out.dim());
   if (!same && overlaps(x.out, x.in))
     return make_error(errc::invalid_layout, written, "overlaps %s; allowed: memory of its own, or exactly %s", x.in_name,
                       x.in_name);

@@ -34,7 +34,7 @@ dim_range changed_dims_of(const E& e, const rotation_shape& shape) {
   return has_rotate_heads<E, Real, In, Out> ? rotated_dims_of(e, shape) : dim_range{0, shape.head_dim};
 }
 
-/// Numbers to work in, without allocating for usual sizes.
+/// Numbers to work in, without allocating for heads of usual sizes: up to two rows of cosines and sines, and a head.
 template <class Real>
 class row_memory {
  public:
@@ -44,7 +44,7 @@ class row_memory {
   Real* data() noexcept { return large_ ? large_.get() : small_; }
 
  private:
-  static constexpr index_t usual = 1024;
+  static constexpr index_t usual = 3 * 512;
   alignas(64) Real small_[usual];
   std::unique_ptr<Real[]> large_;
 };
@@ -86,22 +86,26 @@ void turn_token(const E& encoding, const rotation_shape& shape, const Real* row,
   }
 }
 
-/// The tokens of a call: rows of the batch that have their own description, or one that all rows share.
+/// The tokens of a call, one step for each token of each row of the batch. Rows that share their description come one
+/// after another at each token, so that they share what is made for it too.
 struct token_walk {
   const token_view& tokens;
   index_t batch;
 
-  index_t steps() const noexcept { return tokens.batch() * tokens.count(); }
+  index_t steps() const noexcept { return batch * tokens.count(); }
 
-  /// Calls f(positions, first row, end row, token) for steps [first, last).
+  /// Calls f(positions, first row, end row, token) until steps [first, last) are done.
   template <class F>
   void run(index_t first, index_t last, F&& f) const {
     const bool shared = tokens.batch() == 1;
     double position[max_position_axes];
-    for (index_t step = first; step < last; ++step) {
-      const index_t row = step / tokens.count(), token = step % tokens.count();
+    for (index_t step = first; step < last;) {
+      const index_t token = shared ? step / batch : step % tokens.count();
+      const index_t row = shared ? step % batch : step / tokens.count();
+      const index_t end = shared ? (std::min)(batch, row + (last - step)) : row + 1;
       for (index_t axis = 0; axis < tokens.axes(); ++axis) position[axis] = tokens.position(axis, row, token);
-      f(position, shared ? 0 : row, shared ? batch : row + 1, token);
+      f(position, row, end, token);
+      step += end - row;
     }
   }
 };
@@ -131,8 +135,7 @@ POSENC_NOINLINE void run_rotation(const token_view& tokens, index_t batch, const
                                   const rotation_shape& shape, Executor& executor, const Heads&... heads) {
   const token_walk walk{tokens, batch};
   const index_t size = encoding.rotation_size(shape);
-  const index_t bytes = (bytes_a_token(heads) + ...) * (tokens.batch() == 1 ? batch : 1);
-  run_steps(walk.steps(), bytes, executor, [&](index_t first, index_t last) {
+  run_steps(walk.steps(), (bytes_a_token(heads) + ...), executor, [&](index_t first, index_t last) {
     row_memory<Real> memory(size + shape.head_dim);
     Real* const row = memory.data();
     walk.run(first, last, [&](const double* position, index_t begin, index_t end, index_t token) {
@@ -159,8 +162,7 @@ POSENC_NOINLINE void run_rerotation(const token_view& tokens, const From& from, 
   using element = std::remove_const_t<In>;
   const dim_range changed = hull(changed_dims_of<From, Real, element, Out>(from, shape),
                                  changed_dims_of<To, Real, element, Out>(to, shape));
-  const index_t bytes = bytes_a_token(x) * (tokens.batch() == 1 ? x.in.batch() : 1);
-  run_steps(walk.steps(), bytes, executor, [&](index_t first, index_t last) {
+  run_steps(walk.steps(), bytes_a_token(x), executor, [&](index_t first, index_t last) {
     row_memory<Real> memory(from_size + to_size + shape.head_dim);
     Real* const from_row = memory.data();
     Real* const to_row = from_row + from_size;

@@ -11,7 +11,7 @@
 #include "simd.hpp"
 
 /// Between the types that buffers have and the registers that kernels compute in. Conversions to 16 bits round to nearest
-/// even; too large is infinite; NaN stays NaN (quiet); denormal numbers are as exact as others, whatever the
+/// even; too large is infinite; NaN stays NaN; denormal numbers are as exact as others, whatever the
 /// caller's floating-point mode flushes: they are made of integers. All forms, scalar, vector and whole rows, on every
 /// ISA give the same bits.
 namespace posenc::inline POSENC_ABI::simd {
@@ -52,8 +52,7 @@ constexpr std::uint16_t float_to_half(const float& x) noexcept {
 
 /// One bfloat16 number, given by its bits, as a float: exact.
 constexpr float bfloat16_to_float(std::uint16_t bfloat16) noexcept {
-  const std::uint32_t bits = static_cast<std::uint32_t>(bfloat16) << 16;
-  return std::bit_cast<float>((bits & 0x7fff'ffffu) > 0x7f80'0000u ? bits | 0x40'0000u : bits);
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bfloat16) << 16);
 }
 
 /// The bits of the nearest bfloat16 number.
@@ -68,18 +67,14 @@ namespace detail {
 /// A vector with as many lanes as vec<Real> has, of another type.
 template <class T, class Real>
 using lanes_like = backend::vector<T, vec<Real>::lanes * static_cast<int>(sizeof(T))>;
+template <class T, class Real>
+using unaligned_lanes_like =
+    typename backend::vector_type<T, vec<Real>::lanes * static_cast<int>(sizeof(T))>::unaligned;
 
 template <class Real>
 using words = lanes_like<std::uint32_t, Real>;
 template <class Real>
 using floats = lanes_like<float, Real>;
-
-/// mask ? a : b for integers; `mask` has all bits of a lane or none.
-template <class V, class Mask>
-POSENC_ALWAYS_INLINE V choose(Mask mask, V a, V b) noexcept {
-  const V m = backend::bit_cast_vector<V>(mask);
-  return (a & m) | (b & ~m);
-}
 
 template <class Real>
 POSENC_ALWAYS_INLINE words<Real> load_words(const std::uint16_t* from) noexcept {
@@ -103,7 +98,7 @@ POSENC_ALWAYS_INLINE floats<Real> load_half(const std::uint16_t* from) noexcept 
   normal |= backend::bit_cast_vector<words<Real>>(magnitude > 0x7c00u) & 0x40'0000u;
   using integers = lanes_like<std::int32_t, Real>;
   const auto denormal = __builtin_convertvector(backend::bit_cast_vector<integers>(magnitude), floats<Real>) * 0x1p-24f;
-  const auto bits = choose(magnitude < 0x400u, backend::bit_cast_vector<words<Real>>(denormal), normal);
+  const words<Real> bits = magnitude < 0x400u ? backend::bit_cast_vector<words<Real>>(denormal) : normal;
   return backend::bit_cast_vector<floats<Real>>(sign | bits);
 }
 
@@ -119,9 +114,9 @@ POSENC_ALWAYS_INLINE void store_half(std::uint16_t* to, vec<float> v) noexcept {
   const auto shifted = opaque(vec<float>(backend::bit_cast_vector<backend::vector<float>>(magnitude)) + vec<float>(0.5f));
   const bits_type denormal = backend::bit_cast_vector<bits_type>(shifted.r) - 0x3f00'0000u;
   const bits_type nan = ((magnitude >> 13) & 0x3ffu) | 0x7e00u;
-  bits_type half = choose(magnitude < 0x3880'0000u, denormal, normal);
-  half = choose(magnitude >= 0x477f'f000u, bits_type{} + 0x7c00u, half);
-  half = choose(magnitude > 0x7f80'0000u, nan, half);
+  bits_type half = magnitude < 0x3880'0000u ? denormal : normal;
+  half = magnitude >= 0x477f'f000u ? bits_type{} + 0x7c00u : half;
+  half = magnitude > 0x7f80'0000u ? nan : half;
   store_words<float>(to, sign | half);
 #endif
 }
@@ -138,7 +133,7 @@ POSENC_ALWAYS_INLINE void store_bfloat16(std::uint16_t* to, vec<float> v) noexce
   using bits_type = words<float>;
   const auto bits = backend::bit_cast_vector<bits_type>(v.r);
   const bits_type nearest = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16, nan = (bits >> 16) | 0x40u;
-  store_words<float>(to, choose((bits & 0x7fff'ffffu) > 0x7f80'0000u, nan, nearest));
+  store_words<float>(to, (bits & 0x7fff'ffffu) > 0x7f80'0000u ? nan : nearest);
 }
 
 /// 16-bit elements as integers; through a type that may alias them.
@@ -165,7 +160,9 @@ POSENC_ALWAYS_INLINE vec<Real> load_as(const T* from) noexcept {
   } else if constexpr (dtype_of<T> == dtype::bfloat16) {
     return vec<Real>(__builtin_convertvector(detail::load_bfloat16<Real>(detail::as_words(from)), backend::vector<Real>));
   } else {
-    return vec<Real>(__builtin_convertvector(backend::load<detail::lanes_like<T, Real>>(from), backend::vector<Real>));
+    // Not by a function that returns the vector: it may be wider than a register.
+    return vec<Real>(__builtin_convertvector(*reinterpret_cast<const detail::unaligned_lanes_like<T, Real>*>(from),
+                                             backend::vector<Real>));
   }
 }
 
@@ -179,7 +176,8 @@ POSENC_ALWAYS_INLINE void store_as(T* to, vec<Real> v) noexcept {
     if constexpr (dtype_of<T> == dtype::half) detail::store_half(detail::as_words(to), v);
     else detail::store_bfloat16(detail::as_words(to), v);
   } else {
-    backend::store(to, __builtin_convertvector(v.r, detail::lanes_like<T, Real>));
+    *reinterpret_cast<detail::unaligned_lanes_like<T, Real>*>(to) =
+        __builtin_convertvector(v.r, detail::lanes_like<T, Real>);
   }
 }
 

@@ -137,7 +137,7 @@ POSENC_ALWAYS_INLINE vec<T> softmax_exp2(vec<T> x) noexcept {
   // With 100 added to the magic number, its sum with x holds n + 100 in its lowest bits. Shifted into the exponent field
   // that is the number 2^(n + 100 - bias), or 0 at n = -100. The polynomial carries the missing factor.
   constexpr T magic = constants::magic + T(100), missing = T(sizeof(T) == 4 ? 0x1p27 : 0x1p923);
-  x = max(vec<T>(T(-100)), x);  // this way round it keeps NaN
+  x = (max)(vec<T>(T(-100)), x);  // this way round it keeps NaN
   const vec<T> sum = opaque(x + vec<T>(magic));
   const vec<T> f = x - opaque(sum - vec<T>(magic));
   const vec<T> power = from_bits<T>(as_integer(sum) << constants::mantissa_bits);
@@ -150,7 +150,7 @@ POSENC_ALWAYS_INLINE vec<T> softmax_exp2(vec<T> x) noexcept {
 template <class T>
 POSENC_ALWAYS_INLINE vec<T> exp2(vec<T> x) noexcept {
   using constants = detail::exp_constants<T>;
-  x = min(vec<T>(constants::exp2_high), max(vec<T>(constants::exp2_low), x));
+  x = (min)(vec<T>(constants::exp2_high), (max)(vec<T>(constants::exp2_low), x));
   const detail::whole_number<T> n = detail::round_whole(x);
   const vec<T> f = x - n.value;
   return detail::scale(fma(detail::polynomial(f, constants::fine), f, vec<T>(T(1))), n);
@@ -162,7 +162,7 @@ POSENC_ALWAYS_INLINE vec<T> exp2(vec<T> x) noexcept {
 template <class T>
 POSENC_ALWAYS_INLINE vec<T> exp(vec<T> x) noexcept {
   using constants = detail::exp_constants<T>;
-  x = min(vec<T>(constants::exp_high), max(vec<T>(constants::exp_low), x));
+  x = (min)(vec<T>(constants::exp_high), (max)(vec<T>(constants::exp_low), x));
   const detail::reduced<T> reduced = detail::reduce_by_ln2(x);
   return detail::scale(detail::expm1_reduced(reduced.r) + vec<T>(T(1)), reduced.n);
 }

@@ -121,18 +121,18 @@ POSENC_ALWAYS_INLINE vec<T> select(mask<T> m, vec<T> a, vec<T> b) noexcept {
 
 /// The larger one. If either is NaN, b.
 template <class T>
-POSENC_ALWAYS_INLINE vec<T> max(vec<T> a, vec<T> b) noexcept {
+POSENC_ALWAYS_INLINE vec<T> (max)(vec<T> a, vec<T> b) noexcept {
 #if defined(POSENC_DETAIL_HAS_MINMAX)
-  return backend::max(a.r, b.r);
+  return (backend::max)(a.r, b.r);
 #else
   return backend::opaque(a.r > b.r) ? a.r : b.r;
 #endif
 }
 /// The smaller one. If either is NaN, b.
 template <class T>
-POSENC_ALWAYS_INLINE vec<T> min(vec<T> a, vec<T> b) noexcept {
+POSENC_ALWAYS_INLINE vec<T> (min)(vec<T> a, vec<T> b) noexcept {
 #if defined(POSENC_DETAIL_HAS_MINMAX)
-  return backend::min(a.r, b.r);
+  return (backend::min)(a.r, b.r);
 #else
   return backend::opaque(a.r < b.r) ? a.r : b.r;
 #endif

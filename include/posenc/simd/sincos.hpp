@@ -155,7 +155,7 @@ void sincos_products(const double* inv_freq, index_t n, double position, double 
   vec<double> largest(0.0);
   const auto block = [&](const double* from, Real* cos_to, Real* sin_to) POSENC_INLINE_LAMBDA {
     const auto [product, residual] = two_product(at, load(from));
-    largest = max(largest, abs(product));
+    largest = (max)(largest, abs(product));
     const auto result = sincos<Real>(product, residual);
     backend::store(cos_to, __builtin_convertvector((result.cos * factor).r, narrow));
     backend::store(sin_to, __builtin_convertvector((result.sin * factor).r, narrow));

@@ -14,7 +14,7 @@ template <class T>
 POSENC_ALWAYS_INLINE vec<T> tanh(vec<T> x) noexcept {
   constexpr auto sign_bit = static_cast<integer_of<T>>(std::make_unsigned_t<integer_of<T>>{1} << (sizeof(T) * 8 - 1));
   constexpr T all_one = sizeof(T) == 4 ? T(10) : T(20);  // from here on the result rounds to 1
-  const vec<T> magnitude = min(vec<T>(all_one), abs(x));
+  const vec<T> magnitude = (min)(vec<T>(all_one), abs(x));
   const detail::reduced<T> reduced = detail::reduce_by_ln2(magnitude + magnitude);
   const vec<T> power = detail::power_of_two<T>(reduced.n.bits);
   const vec<T> t = fma(power, detail::expm1_reduced(reduced.r), opaque(power - vec<T>(T(1))));

@@ -8,10 +8,10 @@
 
 namespace posenc::inline POSENC_ABI::testing {
 
-/// How far a decoding loop with a kv_cache is from the whole text at once under a causal mask: `first` tokens are appended
-/// together (the prompt), then one after another, each followed by attention of its own query. The largest deviation of
-/// outputs relative to the largest value, and of lse relative to 1 + |lse|. `kernel` computes the whole text.
-/// T is the element type of the cache and of the inputs.
+/// How far a decoding loop with a kv_cache is from the whole text at once under a causal mask: `first` tokens are
+/// appended together (the prompt), then one after another, each followed by attention of its own query. The largest
+/// deviation of outputs relative to the largest value, and of lse relative to 1 + |lse|. `kernel` computes the whole
+/// text. T is the element type of the cache and of the inputs.
 template <scalar T = double, class E, class Kernel = attention_kernel>
 double cached_decode_against_prefill_error(const E& encoding, const property_options& options = {}, index_t prompt = 10,
                                            Kernel&& kernel = {}) {

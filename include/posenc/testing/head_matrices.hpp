@@ -18,7 +18,8 @@ class head_matrices {
 
   head_matrices() = default;
   head_matrices(index_t batch, index_t heads, index_t queries, index_t keys, const double& fill = 0)
-      : extents_{batch, heads, queries, keys}, values_(static_cast<std::size_t>(batch * heads * queries * keys), fill) {}
+      : extents_{batch, heads, queries, keys},
+        values_(static_cast<std::size_t>(batch * heads * queries * keys), fill) {}
 
   index_t batch() const noexcept { return extents_[0]; }
   index_t heads() const noexcept { return extents_[1]; }

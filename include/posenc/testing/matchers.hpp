@@ -20,8 +20,8 @@
 #include "../core/error.hpp"
 #include "../core/finite.hpp"
 
-/// Matchers for GoogleTest (EXPECT_THAT). They are the only part of the library that needs GoogleTest and gmock's headers;
-/// nothing has to be linked beyond GoogleTest itself. They compose with gmock's own, as in Not(all_finite()).
+/// Matchers for GoogleTest (EXPECT_THAT). They are the only part of the library that needs GoogleTest and gmock's
+/// headers; nothing has to be linked beyond GoogleTest itself. They compose with gmock's own, as in Not(all_finite()).
 namespace posenc::inline POSENC_ABI::testing {
 
 namespace detail {
@@ -88,7 +88,8 @@ inline std::string number_text(const double& x) {
 }
 
 /// Two sides of different kinds (a view and a range) are compared by their number of elements only.
-inline bool same_shape(const flat_numbers& actual, const flat_numbers& expected, ::testing::MatchResultListener* listener) {
+inline bool same_shape(const flat_numbers& actual, const flat_numbers& expected,
+                       ::testing::MatchResultListener* listener) {
   const bool comparable = actual.extents.size() == expected.extents.size();
   if (comparable ? actual.extents == expected.extents : actual.values.size() == expected.values.size()) return true;
   *listener << "which has extents " << extents_text(actual.extents) << " instead of " << extents_text(expected.extents);
@@ -245,8 +246,8 @@ class no_error_matcher {
 }  // namespace detail
 
 /// Every element is within `absolute` + `relative` * |expected| of the expected one. Either side is anything that has a
-/// view (Eigen matrices included) or a range of numbers (vector, span, array), of any element type. Extents must be equal.
-/// Infinities match themselves; NaN matches nothing. Which element is farthest off stands in the message.
+/// view (Eigen matrices included) or a range of numbers (vector, span, array), of any element type. Extents must be
+/// equal. Infinities match themselves; NaN matches nothing. Which element is farthest off stands in the message.
 ///
 ///     EXPECT_THAT(out, all_near(expected, 2e-6));
 template <class X>

@@ -11,16 +11,16 @@
 #include "property_inputs.hpp"
 
 /// What must hold of encodings and of attention kernels, as deviations: each function returns how far an encoding or a
-/// kernel is from the property, 0 being perfect. They take an encoding, one's own included, and optionally a kernel (see
-/// attention_kernel). The template argument is the element type: relative_position_error<float>(encoding).
+/// kernel is from the property, 0 being perfect. They take an encoding, one's own included, and optionally a kernel
+/// (see attention_kernel). The template argument is the element type: relative_position_error<float>(encoding).
 ///
 /// Inputs are random and exact in every element type. Errors: those of the kernel and of the encoding.
 namespace posenc::inline POSENC_ABI::testing {
 
-/// How far scores are from depending on the distance alone: the largest |score(q at a + s, k at b + s) - score(q at a, k
-/// at b)| over random vectors, positions and shifts s (one an axis), relative to the largest score. Rotations and biases
-/// by distance give rounding errors, absolute positions give something of the order of 1.
-/// Scores are read off the lse of one query and one key.
+/// How far scores are from depending on the distance alone: the largest |score(q at a + s, k at b + s) - score(q at a,
+/// k at b)| over random vectors, positions and shifts s (one an axis), relative to the largest score. Rotations and
+/// biases by distance give rounding errors, absolute positions give something of the order of 1. Scores are read off
+/// the lse of one query and one key.
 template <scalar T = double, class E, class Kernel = attention_kernel>
 double relative_position_error(const E& encoding, const property_options& options = {}, Kernel&& kernel = {}) {
   random_numbers random(options.seed);
@@ -64,10 +64,11 @@ struct permutation_report {
 
 /// How far outputs are from following a permutation of the tokens, while places keep their positions: the largest
 /// deviation of output i of the permuted tokens from output perm(i) of the tokens as they were, relative to the largest
-/// value. Without positions it is 0 with no mask; it is not with a causal mask, which makes order visible by itself. With
-/// positions neither is.
+/// value. Without positions it is 0 with no mask; it is not with a causal mask, which makes order visible by itself.
+/// With positions neither is.
 template <scalar T = double, class E = nope, class Kernel = attention_kernel>
-permutation_report permutation_error(const E& encoding = {}, const property_options& options = {}, Kernel&& kernel = {}) {
+permutation_report permutation_error(const E& encoding = {}, const property_options& options = {},
+                                     Kernel&& kernel = {}) {
   random_numbers random(options.seed);
   const index_t count = options.tokens, kv_heads = detail::kv_heads_for<E>(options);
   const token_list tokens = detail::text_tokens(count, options.axes);
@@ -106,10 +107,10 @@ permutation_report permutation_error(const E& encoding = {}, const property_opti
   return {error(bidirectional{}), error(causal{})};
 }
 
-/// How far an encoding of inputs is from "a shift by s is one fixed rotation E(p + s) = R(s) E(p) at every position p", as
-/// sinusoids have it (Vaswani et al. 2017, section 3.5). Such a map exists if and only if inner products are kept, so what
-/// is returned is the largest |<E(p + s), E(r + s)> - <E(p), E(r)>| over random whole positions p, r and shifts s,
-/// relative to the largest <E(p), E(p)>. `width` is that of the embeddings.
+/// How far an encoding of inputs is from "a shift by s is one fixed rotation E(p + s) = R(s) E(p) at every position p",
+/// as sinusoids have it (Vaswani et al. 2017, section 3.5). Such a map exists if and only if inner products are kept,
+/// so what is returned is the largest |<E(p + s), E(r + s)> - <E(p), E(r)>| over random whole positions p, r and shifts
+/// s, relative to the largest <E(p), E(p)>. `width` is that of the embeddings.
 template <class E>
 double shift_error(const E& encoding, index_t width, const property_options& options = {}) {
   double largest = 0, largest_square = 0;
@@ -160,8 +161,8 @@ double decode_against_prefill_error(const E& encoding, const property_options& o
   return largest;
 }
 
-/// How far documents packed into one row are from the same documents one by one, causal and bidirectional, measured as in
-/// decode_against_prefill_error. There are four documents, one of a single token; positions start again in each.
+/// How far documents packed into one row are from the same documents one by one, causal and bidirectional, measured as
+/// in decode_against_prefill_error. There are four documents, one of a single token; positions start again in each.
 template <scalar T = double, class E, class Kernel = attention_kernel>
 double packed_against_separate_error(const E& encoding, const property_options& options = {}, Kernel&& kernel = {}) {
   random_numbers random(options.seed);
@@ -198,9 +199,9 @@ double packed_against_separate_error(const E& encoding, const property_options& 
   return largest;
 }
 
-/// How far attention over ranges of the keys (one of them empty), joined by posenc::merge with the sinks added there once,
-/// is from attention over all keys with sinks; measured as in decode_against_prefill_error. The mask is causal, so that
-/// some rows see nothing of the later ranges.
+/// How far attention over ranges of the keys (one of them empty), joined by posenc::merge with the sinks added there
+/// once, is from attention over all keys with sinks; measured as in decode_against_prefill_error. The mask is causal,
+/// so that some rows see nothing of the later ranges.
 template <scalar T = double, class E, class Kernel = attention_kernel>
 double merge_against_whole_error(const E& encoding, const property_options& options = {}, Kernel&& kernel = {}) {
   using real = compute_type<T>;

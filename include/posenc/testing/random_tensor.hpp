@@ -22,8 +22,8 @@ class random_numbers {
     return first + static_cast<std::int64_t>(engine_() % range);
   }
 
-  /// A multiple of 1/64 from -2 to 2 (2 left out). It has 8 significant bits, so that every element type holds it exactly
-  /// and results in different types can be compared with each other.
+  /// A multiple of 1/64 from -2 to 2 (2 left out). It has 8 significant bits, so that every element type holds it
+  /// exactly and results in different types can be compared with each other.
   double element() { return static_cast<double>(whole(-128, 127)) / 64; }
 
  private:
@@ -63,7 +63,8 @@ owned_tensor<T> random_tensor(random_numbers& random, index_t tokens, index_t he
   const tensor_view<T> view = result.view();
   for (index_t t = 0; t < tokens; ++t)
     for (index_t h = 0; h < heads; ++h)
-      for (index_t d = 0; d < dim; ++d) view(0, h, t, d) = static_cast<T>(static_cast<compute_type<T>>(random.element()));
+      for (index_t d = 0; d < dim; ++d)
+        view(0, h, t, d) = static_cast<T>(static_cast<compute_type<T>>(random.element()));
   return result;
 }
 

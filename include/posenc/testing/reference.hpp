@@ -11,15 +11,15 @@
 #include "../attention/options.hpp"
 #include "../core/as_view.hpp"
 #include "../core/eigen.hpp"
-#include "../core/finite.hpp"
+#include "../core/minus_infinity.hpp"
 #include "../encoding/diagnostics.hpp"
 #include "head_matrices.hpp"
 #include "reference_scores.hpp"
 
 /// Attention in double precision by its definition, and what goes on inside: weights, scores, biases. It is slow, short
-/// and independent of the kernel, so that either can be tested against it: the library's own, or another one, on a CPU or a
-/// GPU. Needs no SIMD flags. Arguments, order of operations and errors are those of posenc::attention; elements may be of
-/// any type in any mix, and everything is computed in double.
+/// and independent of the kernel, so that either can be tested against it: the library's own, or another one, on a CPU
+/// or a GPU. Needs no SIMD flags. Arguments, order of operations and errors are those of posenc::attention; elements
+/// may be of any type in any mix, and everything is computed in double.
 ///
 /// With `using namespace posenc`, GoogleTest's names must be written `::testing::`.
 namespace posenc::inline POSENC_ABI::testing {
@@ -47,8 +47,7 @@ maybe_error check_sides(const tensor_view<Q>& q, const tensor_view<K>& k, const 
   if (maybe_error e = posenc::detail::check_tokens(tokens.q, q.batch(), q.tokens(), "tokens.q")) return e;
   if (maybe_error e = posenc::detail::check_tokens(tokens.k, k.batch(), k.tokens(), "tokens.k")) return e;
   if (maybe_error e = posenc::detail::check_token_pair(tokens)) return e;
-  if (maybe_error e =
-          posenc::detail::check_encoding(encoding, {q.heads(), k.heads(), q.dim(), &tokens.q, &tokens.k}))
+  if (maybe_error e = posenc::detail::check_encoding(encoding, {q.heads(), k.heads(), q.dim(), &tokens.q, &tokens.k}))
     return e;
   if (maybe_error e = posenc::detail::check_mask(mask, {q.batch(), q.heads(), q.tokens(), k.tokens()})) return e;
   return posenc::detail::check_options(options, q.batch(), q.heads(), q.tokens());
@@ -118,11 +117,11 @@ void for_each_row(const tensor_view<const Q>& q, const tensor_view<const K>& k, 
 
 }  // namespace detail
 
-/// What posenc::attention computes, in double, by its definition. `out` and options.lse are best double; other types are
-/// rounded at the end. Errors: those of posenc::attention. Allocates.
+/// What posenc::attention computes, in double, by its definition. `out` and options.lse are best double; other types
+/// are rounded at the end. Errors: those of posenc::attention. Allocates.
 template <class Q, class K, class V, class Out, class E, class M>
-void attention(const Q& q, const K& k, const V& v, Out&& out, const token_pair& tokens, const E& encoding, const M& mask,
-               const attention_options& options = {}) {
+void attention(const Q& q, const K& k, const V& v, Out&& out, const token_pair& tokens, const E& encoding,
+               const M& mask, const attention_options& options = {}) {
   if constexpr (detail::check_all_viewable<const Q, const K, const V, std::remove_reference_t<Out>>()) {
     if constexpr (posenc::detail::check_attention_encoding<E>() && posenc::detail::check_is_mask<M>()) {
       const auto q_view = detail::read_only(as_view(q));
@@ -156,8 +155,8 @@ void attention(const Q& q, const K& k, const V& v, Out&& out, const token_pair& 
   }
 }
 
-/// The attention map: how much each query looks at each key, [batch, heads, queries, keys]. Keys that a query does not see
-/// have 0. A row adds up to 1, to less with a sink, and to 0 if the query sees nothing.
+/// The attention map: how much each query looks at each key, [batch, heads, queries, keys]. Keys that a query does not
+/// see have 0. A row adds up to 1, to less with a sink, and to 0 if the query sees nothing.
 template <class Q, class K, class E, class M>
 head_matrices attention_weights(const Q& q, const K& k, const token_pair& tokens, const E& encoding, const M& mask,
                                 const attention_options& options = {}) {
@@ -171,7 +170,8 @@ head_matrices attention_weights(const Q& q, const K& k, const token_pair& tokens
       result = head_matrices(q_view.batch(), q_view.heads(), q_view.tokens(), k_view.tokens());
       detail::for_each_row(q_view, k_view, tokens, encoding, mask, options,
                            [&](index_t b, index_t h, index_t i, const detail::softmax_row& row) {
-                             for (std::size_t n = 0; n < row.keys.size(); ++n) result(b, h, i, row.keys[n]) = row.weights[n];
+                             for (std::size_t n = 0; n < row.keys.size(); ++n)
+                               result(b, h, i, row.keys[n]) = row.weights[n];
                            });
     }
   }
@@ -180,7 +180,7 @@ head_matrices attention_weights(const Q& q, const K& k, const token_pair& tokens
 
 /// Scores, and which of them count.
 struct masked_scores {
-  head_matrices scores;               ///< -infinity where a query does not see a key
+  head_matrices scores;                ///< -infinity where a query does not see a key
   std::vector<unsigned char> visible;  ///< 1 where it does, [batch][heads][queries][keys]
 
   bool is_visible(index_t batch, index_t head, index_t query, index_t key) const noexcept {
@@ -189,8 +189,8 @@ struct masked_scores {
   }
 };
 
-/// What the softmax sees: q.k after rotation, scale and softcap, plus the biases. Scores of keys that a query does not see
-/// are not computed. options.sinks and options.lse play no part.
+/// What the softmax sees: q.k after rotation, scale and softcap, plus the biases. Scores of keys that a query does not
+/// see are not computed. options.sinks and options.lse play no part.
 template <class Q, class K, class E, class M>
 masked_scores score_matrix(const Q& q, const K& k, const token_pair& tokens, const E& encoding, const M& mask,
                            const attention_options& options = {}) {
@@ -205,9 +205,8 @@ masked_scores score_matrix(const Q& q, const K& k, const token_pair& tokens, con
                                     posenc::detail::minus_infinity<double>());
       using q_type = typename std::remove_cvref_t<decltype(q_view)>::value_type;
       using k_type = typename std::remove_cvref_t<decltype(k_view)>::value_type;
-      detail::reference_scores<q_type, k_type, E> scores(q_view, k_view, tokens, encoding,
-                                                         posenc::detail::scale_of(options, q_view.dim()),
-                                                         options.softcap);
+      detail::reference_scores<q_type, k_type, E> scores(
+          q_view, k_view, tokens, encoding, posenc::detail::scale_of(options, q_view.dim()), options.softcap);
       for (index_t b = 0; b < q_view.batch(); ++b)
         for (index_t h = 0; h < q_view.heads(); ++h)
           for (index_t i = 0; i < q_view.tokens(); ++i)

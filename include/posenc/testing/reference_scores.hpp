@@ -15,8 +15,8 @@
 #include "../encoding/concepts.hpp"
 #include "../encoding/score_keys.hpp"
 
-/// The score of one query and one key, straight from its definition. Nothing here is shared with the kernel: no blocks, no
-/// tiles, one pair at a time. Only hooks of encodings and masks are called, those of encodings in double.
+/// The score of one query and one key, straight from its definition. Nothing here is shared with the kernel: no blocks,
+/// no tiles, one pair at a time. Only hooks of encodings and masks are called, those of encodings in double.
 namespace posenc::inline POSENC_ABI::testing::detail {
 
 template <class T>
@@ -27,7 +27,8 @@ double as_double(const T& x) {
 /// What is known of the tokens of one side, read once.
 class token_table {
  public:
-  explicit token_table(const token_view& tokens) : tokens_(tokens), sequence_(static_cast<std::size_t>(tokens.count())) {
+  explicit token_table(const token_view& tokens)
+      : tokens_(tokens), sequence_(static_cast<std::size_t>(tokens.count())) {
     for (index_t s = 0; s < tokens.sequences(); ++s)
       for (index_t t = tokens.sequence_begin(s); t < tokens.sequence_begin(s + 1); ++t)
         sequence_[static_cast<std::size_t>(t)] = s;
@@ -66,8 +67,8 @@ class token_table {
 
 /// Whether a query of a head sees a key: same sequence, same document, no padding, and the mask says so.
 template <attention_mask M>
-bool is_visible(const M& mask, const token_table& queries, const token_table& keys, index_t batch, index_t head, index_t q,
-                index_t k) {
+bool is_visible(const M& mask, const token_table& queries, const token_table& keys, index_t batch, index_t head,
+                index_t q, index_t k) {
   if (queries.sequence(q) != keys.sequence(k)) return false;
   const auto q_position = queries.position(batch, q), k_position = keys.position(batch, k);
   const token query = queries.as_token(batch, head, q, q_position);

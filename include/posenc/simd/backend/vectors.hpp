@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "../../core/platform.hpp"
 
@@ -49,16 +50,21 @@ POSENC_ALWAYS_INLINE To bit_cast_vector(From from) noexcept {
 }
 
 /// v itself, as something that the compiler knows nothing about: it can neither reassociate across it nor assume that a
-/// comparison came out as it does for numbers. Costs no instruction.
+/// comparison came out as it does for numbers. Costs no instruction for numbers and whole registers.
 template <class V>
 POSENC_ALWAYS_INLINE V opaque(V v) noexcept {
 #if defined(__SSE2__)
-  __asm__("" : "+v"(v));
+  if constexpr (std::is_arithmetic_v<V> || sizeof(V) >= 16) {
+    __asm__("" : "+v"(v));
+    return v;
+  }
 #elif defined(__aarch64__) && defined(__ARM_NEON)
-  __asm__("" : "+w"(v));
-#else
-  __asm__("" : "+m"(v));
+  if constexpr (std::is_arithmetic_v<V> || sizeof(V) >= 16) {
+    __asm__("" : "+w"(v));
+    return v;
+  }
 #endif
+  __asm__("" : "+m"(v));
   return v;
 }
 

@@ -71,8 +71,10 @@ POSENC_ALWAYS_INLINE void float_to_half(std::uint16_t* to, vector<float> v) noex
 #define POSENC_DETAIL_HAS_BFLOAT16 1
 /// False, with nothing written, if there is a denormal number: the instruction takes those for 0.
 POSENC_ALWAYS_INLINE bool float_to_bfloat16(std::uint16_t* to, vector<float> v) noexcept {
-  constexpr int denormal = 0x20;
-  if (_mm512_fpclass_ps_mask((__m512)v, denormal) != 0) return false;
+  // By integers: where the mode takes denormal numbers for 0, the instruction that classifies numbers does so too.
+  const __m512i bits = _mm512_castps_si512((__m512)v);
+  const __mmask16 low = _mm512_testn_epi32_mask(bits, _mm512_set1_epi32(0x7f80'0000));
+  if (_mm512_mask_test_epi32_mask(low, bits, _mm512_set1_epi32(0x007f'ffff)) != 0) return false;
   const __m256bh nearest = _mm512_cvtneps_pbh((__m512)v);
   std::memcpy(to, &nearest, sizeof nearest);
   return true;
@@ -112,14 +114,14 @@ POSENC_ALWAYS_INLINE vector<double> fma(vector<double> a, vector<double> b, vect
 #define POSENC_DETAIL_HAS_DIVIDE 1
 #if defined(__AVX__)
 #define POSENC_DETAIL_BINARY(name, type, instruction)                                \
-  POSENC_ALWAYS_INLINE vector<type> name(vector<type> a, vector<type> b) noexcept {  \
+  POSENC_ALWAYS_INLINE vector<type>(name)(vector<type> a, vector<type> b) noexcept {  \
     vector<type> result;                                                             \
     __asm__("v" instruction "\t{%2, %1, %0|%0, %1, %2}" : "=v"(result) : "v"(a), "v"(b)); \
     return result;                                                                   \
   }
 #else
 #define POSENC_DETAIL_BINARY(name, type, instruction)                               \
-  POSENC_ALWAYS_INLINE vector<type> name(vector<type> a, vector<type> b) noexcept { \
+  POSENC_ALWAYS_INLINE vector<type>(name)(vector<type> a, vector<type> b) noexcept { \
     __asm__(instruction "\t{%1, %0|%0, %1}" : "+x"(a) : "x"(b));                    \
     return a;                                                                       \
   }
@@ -132,42 +134,42 @@ POSENC_DETAIL_BINARY(divide, float, "divps")
 POSENC_DETAIL_BINARY(divide, double, "divpd")
 #undef POSENC_DETAIL_BINARY
 #elif defined(POSENC_ISA_AVX512)
-POSENC_ALWAYS_INLINE vector<float> max(vector<float> a, vector<float> b) noexcept {
+POSENC_ALWAYS_INLINE vector<float> (max)(vector<float> a, vector<float> b) noexcept {
   return (vector<float>)_mm512_maskz_max_ps(static_cast<__mmask16>(-1), (__m512)a, (__m512)b);
 }
-POSENC_ALWAYS_INLINE vector<double> max(vector<double> a, vector<double> b) noexcept {
+POSENC_ALWAYS_INLINE vector<double> (max)(vector<double> a, vector<double> b) noexcept {
   return (vector<double>)_mm512_maskz_max_pd(static_cast<__mmask8>(-1), (__m512d)a, (__m512d)b);
 }
-POSENC_ALWAYS_INLINE vector<float> min(vector<float> a, vector<float> b) noexcept {
+POSENC_ALWAYS_INLINE vector<float> (min)(vector<float> a, vector<float> b) noexcept {
   return (vector<float>)_mm512_maskz_min_ps(static_cast<__mmask16>(-1), (__m512)a, (__m512)b);
 }
-POSENC_ALWAYS_INLINE vector<double> min(vector<double> a, vector<double> b) noexcept {
+POSENC_ALWAYS_INLINE vector<double> (min)(vector<double> a, vector<double> b) noexcept {
   return (vector<double>)_mm512_maskz_min_pd(static_cast<__mmask8>(-1), (__m512d)a, (__m512d)b);
 }
 #elif defined(POSENC_ISA_AVX2)
-POSENC_ALWAYS_INLINE vector<float> max(vector<float> a, vector<float> b) noexcept {
+POSENC_ALWAYS_INLINE vector<float> (max)(vector<float> a, vector<float> b) noexcept {
   return (vector<float>)_mm256_max_ps((__m256)a, (__m256)b);
 }
-POSENC_ALWAYS_INLINE vector<double> max(vector<double> a, vector<double> b) noexcept {
+POSENC_ALWAYS_INLINE vector<double> (max)(vector<double> a, vector<double> b) noexcept {
   return (vector<double>)_mm256_max_pd((__m256d)a, (__m256d)b);
 }
-POSENC_ALWAYS_INLINE vector<float> min(vector<float> a, vector<float> b) noexcept {
+POSENC_ALWAYS_INLINE vector<float> (min)(vector<float> a, vector<float> b) noexcept {
   return (vector<float>)_mm256_min_ps((__m256)a, (__m256)b);
 }
-POSENC_ALWAYS_INLINE vector<double> min(vector<double> a, vector<double> b) noexcept {
+POSENC_ALWAYS_INLINE vector<double> (min)(vector<double> a, vector<double> b) noexcept {
   return (vector<double>)_mm256_min_pd((__m256d)a, (__m256d)b);
 }
 #else
-POSENC_ALWAYS_INLINE vector<float> max(vector<float> a, vector<float> b) noexcept {
+POSENC_ALWAYS_INLINE vector<float> (max)(vector<float> a, vector<float> b) noexcept {
   return (vector<float>)_mm_max_ps((__m128)a, (__m128)b);
 }
-POSENC_ALWAYS_INLINE vector<double> max(vector<double> a, vector<double> b) noexcept {
+POSENC_ALWAYS_INLINE vector<double> (max)(vector<double> a, vector<double> b) noexcept {
   return (vector<double>)_mm_max_pd((__m128d)a, (__m128d)b);
 }
-POSENC_ALWAYS_INLINE vector<float> min(vector<float> a, vector<float> b) noexcept {
+POSENC_ALWAYS_INLINE vector<float> (min)(vector<float> a, vector<float> b) noexcept {
   return (vector<float>)_mm_min_ps((__m128)a, (__m128)b);
 }
-POSENC_ALWAYS_INLINE vector<double> min(vector<double> a, vector<double> b) noexcept {
+POSENC_ALWAYS_INLINE vector<double> (min)(vector<double> a, vector<double> b) noexcept {
   return (vector<double>)_mm_min_pd((__m128d)a, (__m128d)b);
 }
 #endif

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one file of this program that replaces operator new.
+#include "support/allocations.hpp"
+
+#include <gtest/gtest.h>
+#include <posenc/attention/attention.hpp>
+#include <posenc/attention/cached_attention.hpp>
+#include <posenc/attention/kv_cache.hpp>
+#include <posenc/attention/merge.hpp>
+#include <posenc/encoding/alibi.hpp>
+#include <posenc/encoding/any_encoding.hpp>
+#include <posenc/encoding/combine.hpp>
+#include <posenc/encoding/nope.hpp>
+#include <posenc/encoding/rope.hpp>
+#include <posenc/encoding/t5_bucket.hpp>
+#include <posenc/ladder/frequency_ladder.hpp>
+
+#include "attention/attention_support.hpp"
+#include "attention/mask_support.hpp"
+
+namespace {
+
+using attention_test::index_t;
+using attention_test::make_buffer;
+using attention_test::random_buffer;
+using posenc::any_encoding;
+using posenc::any_mask;
+using posenc::token_range;
+using posenc_test::allocations_of;
+
+any_encoding some_encoding() {
+  return posenc::combine(posenc::rope(posenc::frequency_ladder(8)), posenc::alibi(4));
+}
+any_mask some_mask() { return posenc::causal{} & posenc::window_of(100); }
+
+template <class T>
+class Allocations : public testing::Test {};
+using types = testing::Types<float, double, posenc::half>;
+TYPED_TEST_SUITE(Allocations, types);
+
+// With a workspace that has grown, a call allocates nothing; without one, a fixed small number of blocks.
+TYPED_TEST(Allocations, AttentionWithAWorkspace) {
+  attention_test::random_engine random(1);
+  const any_encoding encoding = some_encoding();
+  const any_mask mask = some_mask();
+  posenc::workspace memory;
+  posenc::attention_options options;
+  options.memory = &memory;
+  for (const index_t q_len : {1, 100})
+    for (const index_t kv_len : {100, 3000}) {
+      const auto q = random_buffer<TypeParam>(random, 2, 4, q_len, 8), k = random_buffer<TypeParam>(random, 2, 2, kv_len, 8),
+                 v = random_buffer<TypeParam>(random, 2, 2, kv_len, 8), out = make_buffer<TypeParam>(2, 4, q_len, 8);
+      const posenc::token_pair tokens(token_range(q_len, static_cast<double>(kv_len)), token_range(kv_len));
+      const auto call = [&] { posenc::attention(q.view, k.view, v.view, out.view, tokens, encoding, mask, options); };
+      call();
+      EXPECT_EQ(allocations_of(call), 0) << q_len << " x " << kv_len;
+      const auto without = [&] { posenc::attention(q.view, k.view, v.view, out.view, tokens, encoding, mask); };
+      EXPECT_LE(allocations_of(without), 2);
+    }
+}
+
+// A decoding step: the cache allocates when it opens a block, attention over it never.
+TYPED_TEST(Allocations, DecodeStep) {
+  using T = TypeParam;
+  using real = posenc::compute_type<T>;
+  attention_test::random_engine random(2);
+  const any_encoding encoding = some_encoding();
+  const any_mask mask = some_mask();
+  const auto k = random_buffer<T>(random, 1, 2, 70, 8), v = random_buffer<T>(random, 1, 2, 70, 8);
+  const auto q = random_buffer<real>(random, 1, 4, 1, 8), out = make_buffer<real>(1, 4, 1, 8);
+  posenc::kv_cache<T> cache({.kv_heads = 2, .head_dim = 8});
+  cache.append(k.view, v.view, token_range(70), encoding);
+  posenc::workspace memory;
+  posenc::attention_options options;
+  options.memory = &memory;
+  for (index_t step = 0; step < 50; ++step) {  // stays within the second block
+    const auto tokens = token_range(1, static_cast<double>(70 + step));
+    const posenc::tensor_view<const T> one_k(k.view.row(0, 0, step), {1, 2, 1, 8}, {0, k.view.stride(1), 8, 1});
+    const posenc::tensor_view<const T> one_v(v.view.row(0, 0, step), {1, 2, 1, 8}, {0, v.view.stride(1), 8, 1});
+    const long of_append = allocations_of([&] { cache.append(one_k, one_v, tokens, encoding); });
+    EXPECT_LE(of_append, 1) << "room for the rotation at most";
+    const long of_attention = allocations_of([&] { posenc::attention(q.view, cache, out.view, tokens, encoding, mask, options); });
+    if (step > 0) {
+      EXPECT_EQ(of_attention, 0) << step;
+    }
+  }
+}
+
+TEST(AllocationsOfCheck, NoneWhetherGoodOrBad) {
+  attention_test::random_engine random(3);
+  const any_encoding encoding = some_encoding();
+  const any_mask mask = some_mask();
+  const auto q = random_buffer<float>(random, 2, 4, 6, 8), k = random_buffer<float>(random, 2, 2, 500, 8),
+             v = random_buffer<float>(random, 2, 2, 500, 8), out = make_buffer<float>(2, 4, 6, 8);
+  std::vector<double> positions(500, 1.0);
+  std::vector<float> table(32 * 4), sinks(4), lse(48);
+  const any_encoding t5 = posenc::t5_bucket(table.data(), 4);
+  posenc::attention_options options;
+  options.sinks = sinks;
+  options.lse = posenc::lse_view(lse.data(), 2, 4, 6);
+  posenc::kv_cache<posenc::half> cache({.kv_heads = 2, .head_dim = 8, .sequences = 2});
+  cache.append(0, posenc::view_bhtd(k.view.data_handle(), 1, 2, 100, 8), posenc::view_bhtd(v.view.data_handle(), 1, 2, 100, 8),
+               token_range(100), encoding);
+  int errors = 0;
+  EXPECT_EQ(allocations_of([&] {
+              const posenc::token_pair good(token_range(6, 494), posenc::token_positions(positions.data(), 500));
+              const posenc::token_pair bad(token_range(7), token_range(500));
+              errors += posenc::check(q.view, k.view, v.view, out.view, good, encoding, mask, options).has_value();
+              errors += posenc::check(q.view, k.view, v.view, out.view, good, t5, posenc::causal{}, options).has_value();
+              errors += posenc::check(q.view, cache, out.view, token_range(6, 100), encoding, mask, options).has_value();
+            }),
+            0);
+  EXPECT_EQ(errors, 0);
+  positions[499] = 0.5;
+  EXPECT_EQ(allocations_of([&] {
+              const posenc::token_pair fractional(token_range(6, 494), posenc::token_positions(positions.data(), 500));
+              const posenc::token_pair miscounted(token_range(7), token_range(500));
+              errors += posenc::check(q.view, k.view, v.view, out.view, miscounted, encoding, mask, options).has_value();
+              errors += posenc::check(q.view, k.view, v.view, out.view, fractional, t5, mask, options).has_value();
+              errors += posenc::check(q.view, k.view, v.view, k.view, fractional, encoding, mask, options).has_value();
+              errors += posenc::check(q.view, cache, out.view, token_range(5, 100), encoding, mask, options).has_value();
+              errors += posenc::check(q.view, cache, out.view, token_range(6, 100), posenc::nope{}, mask, options).has_value();
+            }),
+            0);
+  EXPECT_EQ(errors, 5);
+}
+
+TEST(AllocationsOfMerge, None) {
+  attention_test::random_engine random(4);
+  const auto a = random_buffer<float>(random, 1, 2, 3, 100), out = make_buffer<float>(1, 2, 3, 100);
+  const std::vector<float> lse(6, 1.0f);
+  EXPECT_EQ(allocations_of([&] { posenc::merge<float>({{a.view, lse.data()}, {a.view, lse.data()}}, out.view); }), 0);
+}
+
+}  // namespace
