@@ -15,7 +15,6 @@
 #include "../simd/convert.hpp"
 #include "concepts.hpp"
 #include "diagnostics.hpp"
-#include "rotate_checks.hpp"
 
 namespace posenc::inline POSENC_ABI {
 
@@ -73,12 +72,6 @@ maybe_error check_add_positions(const tensor_view<X>& x, const tensor_view<Out>&
                         x.dim(), x.tokens());
     return e;
   }
-  if (rows_collide(out))
-    return make_error(
-        errc::invalid_layout, in_place ? "x" : "out",
-        "has rows that share memory (strides [%td, %td, %td], dim %td); allowed: rows of their own, since they "
-        "are written",
-        out.stride(0), out.stride(1), out.stride(2), out.dim());
   if (!in_place && overlaps(x, out))
     return make_error(errc::invalid_layout, "out",
                       "overlaps x without being the same tensor; allowed: x itself, or other memory");

@@ -78,11 +78,17 @@ using floats = lanes_like<float, Real>;
 
 template <class Real>
 POSENC_ALWAYS_INLINE words<Real> load_words(const std::uint16_t* from) noexcept {
+#if defined(POSENC_DETAIL_HAS_WIDEN)
+  if constexpr (sizeof(Real) == sizeof(float)) return backend::widen(from);
+#endif
   return __builtin_convertvector(backend::load<lanes_like<std::uint16_t, Real>>(from), words<Real>);
 }
-template <class Real>
-POSENC_ALWAYS_INLINE void store_words(std::uint16_t* to, words<Real> v) noexcept {
-  backend::store(to, __builtin_convertvector(v, lanes_like<std::uint16_t, Real>));
+POSENC_ALWAYS_INLINE void store_words(std::uint16_t* to, words<float> v) noexcept {
+#if defined(POSENC_DETAIL_HAS_NARROW)
+  backend::narrow(to, v);
+#else
+  backend::store(to, __builtin_convertvector(v, lanes_like<std::uint16_t, float>));
+#endif
 }
 
 template <class Real>
@@ -117,7 +123,7 @@ POSENC_ALWAYS_INLINE void store_half(std::uint16_t* to, vec<float> v) noexcept {
   bits_type half = magnitude < 0x3880'0000u ? denormal : normal;
   half = magnitude >= 0x477f'f000u ? bits_type{} + 0x7c00u : half;
   half = magnitude > 0x7f80'0000u ? nan : half;
-  store_words<float>(to, sign | half);
+  store_words(to, sign | half);
 #endif
 }
 
@@ -133,7 +139,7 @@ POSENC_ALWAYS_INLINE void store_bfloat16(std::uint16_t* to, vec<float> v) noexce
   using bits_type = words<float>;
   const auto bits = backend::bit_cast_vector<bits_type>(v.r);
   const bits_type nearest = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16, nan = (bits >> 16) | 0x40u;
-  store_words<float>(to, (bits & 0x7fff'ffffu) > 0x7f80'0000u ? nan : nearest);
+  store_words(to, (bits & 0x7fff'ffffu) > 0x7f80'0000u ? nan : nearest);
 }
 
 /// 16-bit elements as integers; through a type that may alias them.

@@ -3,6 +3,8 @@
 #define POSENC_SIMD_SINCOS_HPP
 
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "simd.hpp"
@@ -113,10 +115,10 @@ POSENC_ALWAYS_INLINE sine_cosine<vec<double>> sincos(vec<double> angle, vec<doub
   const vec<double> c = fma(u * u, cos_terms, fma(u, vec<double>(-0.5), vec<double>(1.0)));
 
   // Odd quadrants exchange the two; bit 1 of the quadrant is the sign of the sine, that of the next one of the cosine.
+  constexpr std::int64_t sign = (std::numeric_limits<std::int64_t>::min)();
   const mask<double> odd{(quadrant & 1) != 0};
-  const integer sin_sign = (quadrant & 2) << 62, cos_sign = ((quadrant + 1) & 2) << 62;
-  return {from_bits<double>(as_integer(select(odd, c, s)) ^ sin_sign),
-          from_bits<double>(as_integer(select(odd, s, c)) ^ cos_sign)};
+  return {from_bits<double>(as_integer(select(odd, c, s)) ^ ((quadrant << 62) & sign)),
+          from_bits<double>(as_integer(select(odd, s, c)) ^ (((quadrant + 1) << 62) & sign))};
 }
 
 namespace detail {

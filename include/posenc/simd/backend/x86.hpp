@@ -67,6 +67,17 @@ POSENC_ALWAYS_INLINE void float_to_half(std::uint16_t* to, vector<float> v) noex
                       _mm512_maskz_cvtps_ph(static_cast<__mmask16>(-1), (__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
+#define POSENC_DETAIL_HAS_WIDEN 1
+POSENC_ALWAYS_INLINE vector<std::uint32_t> widen(const std::uint16_t* from) noexcept {
+  return (vector<std::uint32_t>)_mm512_maskz_cvtepu16_epi32(static_cast<__mmask16>(-1),
+                                                            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+}
+#define POSENC_DETAIL_HAS_NARROW 1
+POSENC_ALWAYS_INLINE void narrow(std::uint16_t* to, vector<std::uint32_t> v) noexcept {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                      _mm512_maskz_cvtepi32_epi16(static_cast<__mmask16>(-1), (__m512i)v));
+}
+
 #if defined(__AVX512BF16__)
 #define POSENC_DETAIL_HAS_BFLOAT16 1
 /// False, with nothing written, if there is a denormal number: the instruction takes those for 0.
@@ -94,6 +105,10 @@ POSENC_ALWAYS_INLINE vector<float> half_to_float(const std::uint16_t* from) noex
 }
 POSENC_ALWAYS_INLINE void float_to_half(std::uint16_t* to, vector<float> v) noexcept {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT));
+}
+#define POSENC_DETAIL_HAS_WIDEN 1
+POSENC_ALWAYS_INLINE vector<std::uint32_t> widen(const std::uint16_t* from) noexcept {
+  return (vector<std::uint32_t>)_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
 }
 #else
 #if defined(__FMA__)
