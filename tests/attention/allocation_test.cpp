@@ -28,9 +28,7 @@ using posenc::any_mask;
 using posenc::token_range;
 using posenc_test::allocations_of;
 
-any_encoding some_encoding() {
-  return posenc::combine(posenc::rope(posenc::frequency_ladder(8)), posenc::alibi(4));
-}
+any_encoding some_encoding() { return posenc::combine(posenc::rope(posenc::frequency_ladder(8)), posenc::alibi(4)); }
 any_mask some_mask() { return posenc::causal{} & posenc::window_of(100); }
 
 template <class T>
@@ -48,7 +46,8 @@ TYPED_TEST(Allocations, AttentionWithAWorkspace) {
   options.memory = &memory;
   for (const index_t q_len : {1, 100})
     for (const index_t kv_len : {100, 3000}) {
-      const auto q = random_buffer<TypeParam>(random, 2, 4, q_len, 8), k = random_buffer<TypeParam>(random, 2, 2, kv_len, 8),
+      const auto q = random_buffer<TypeParam>(random, 2, 4, q_len, 8),
+                 k = random_buffer<TypeParam>(random, 2, 2, kv_len, 8),
                  v = random_buffer<TypeParam>(random, 2, 2, kv_len, 8), out = make_buffer<TypeParam>(2, 4, q_len, 8);
       const posenc::token_pair tokens(token_range(q_len, static_cast<double>(kv_len)), token_range(kv_len));
       const auto call = [&] { posenc::attention(q.view, k.view, v.view, out.view, tokens, encoding, mask, options); };
@@ -79,7 +78,8 @@ TYPED_TEST(Allocations, DecodeStep) {
     const posenc::tensor_view<const T> one_v(v.view.row(0, 0, step), {1, 2, 1, 8}, {0, v.view.stride(1), 8, 1});
     const long of_append = allocations_of([&] { cache.append(one_k, one_v, tokens, encoding); });
     EXPECT_LE(of_append, 1) << "room for the rotation at most";
-    const long of_attention = allocations_of([&] { posenc::attention(q.view, cache, out.view, tokens, encoding, mask, options); });
+    const long of_attention =
+        allocations_of([&] { posenc::attention(q.view, cache, out.view, tokens, encoding, mask, options); });
     if (step > 0) {
       EXPECT_EQ(of_attention, 0) << step;
     }
@@ -99,29 +99,31 @@ TEST(AllocationsOfCheck, NoneWhetherGoodOrBad) {
   options.sinks = sinks;
   options.lse = posenc::lse_view(lse.data(), 2, 4, 6);
   posenc::kv_cache<posenc::half> cache({.kv_heads = 2, .head_dim = 8, .sequences = 2});
-  cache.append(0, posenc::view_bhtd(k.view.data_handle(), 1, 2, 100, 8), posenc::view_bhtd(v.view.data_handle(), 1, 2, 100, 8),
-               token_range(100), encoding);
+  cache.append(0, posenc::view_bhtd(k.view.data_handle(), 1, 2, 100, 8),
+               posenc::view_bhtd(v.view.data_handle(), 1, 2, 100, 8), token_range(100), encoding);
   int errors = 0;
-  EXPECT_EQ(allocations_of([&] {
-              const posenc::token_pair good(token_range(6, 494), posenc::token_positions(positions.data(), 500));
-              const posenc::token_pair bad(token_range(7), token_range(500));
-              errors += posenc::check(q.view, k.view, v.view, out.view, good, encoding, mask, options).has_value();
-              errors += posenc::check(q.view, k.view, v.view, out.view, good, t5, posenc::causal{}, options).has_value();
-              errors += posenc::check(q.view, cache, out.view, token_range(6, 100), encoding, mask, options).has_value();
-            }),
-            0);
+  EXPECT_EQ(
+      allocations_of([&] {
+        const posenc::token_pair good(token_range(6, 494), posenc::token_positions(positions.data(), 500));
+        errors += posenc::check(q.view, k.view, v.view, out.view, good, encoding, mask, options).has_value();
+        errors += posenc::check(q.view, k.view, v.view, out.view, good, t5, posenc::causal{}, options).has_value();
+        errors += posenc::check(q.view, cache, out.view, token_range(6, 100), encoding, mask, options).has_value();
+      }),
+      0);
   EXPECT_EQ(errors, 0);
   positions[499] = 0.5;
-  EXPECT_EQ(allocations_of([&] {
-              const posenc::token_pair fractional(token_range(6, 494), posenc::token_positions(positions.data(), 500));
-              const posenc::token_pair miscounted(token_range(7), token_range(500));
-              errors += posenc::check(q.view, k.view, v.view, out.view, miscounted, encoding, mask, options).has_value();
-              errors += posenc::check(q.view, k.view, v.view, out.view, fractional, t5, mask, options).has_value();
-              errors += posenc::check(q.view, k.view, v.view, k.view, fractional, encoding, mask, options).has_value();
-              errors += posenc::check(q.view, cache, out.view, token_range(5, 100), encoding, mask, options).has_value();
-              errors += posenc::check(q.view, cache, out.view, token_range(6, 100), posenc::nope{}, mask, options).has_value();
-            }),
-            0);
+  EXPECT_EQ(
+      allocations_of([&] {
+        const posenc::token_pair fractional(token_range(6, 494), posenc::token_positions(positions.data(), 500));
+        const posenc::token_pair miscounted(token_range(7), token_range(500));
+        errors += posenc::check(q.view, k.view, v.view, out.view, miscounted, encoding, mask, options).has_value();
+        errors += posenc::check(q.view, k.view, v.view, out.view, fractional, t5, mask, options).has_value();
+        errors += posenc::check(q.view, k.view, v.view, k.view, fractional, encoding, mask, options).has_value();
+        errors += posenc::check(q.view, cache, out.view, token_range(5, 100), encoding, mask, options).has_value();
+        errors +=
+            posenc::check(q.view, cache, out.view, token_range(6, 100), posenc::nope{}, mask, options).has_value();
+      }),
+      0);
   EXPECT_EQ(errors, 5);
 }
 
