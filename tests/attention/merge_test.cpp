@@ -31,7 +31,8 @@ TYPED_TEST(Merge, PartsOfTheKeysGiveTheWhole) {
   using T = TypeParam;
   attention_test::random_engine random(1);
   for (int round = 0; round < 60; ++round) {
-    const index_t heads = 2, q_len = pick(random, 1, 6), kv_len = pick(random, 1, 200), value_dim = pick(random, 1, 100);
+    const index_t heads = 2, q_len = pick(random, 1, 6), kv_len = pick(random, 1, 200),
+                  value_dim = pick(random, 1, 100);
     const auto q = random_buffer<T>(random, 2, heads, q_len, 8), k = random_buffer<T>(random, 2, 1, kv_len, 8),
                v = random_buffer<T>(random, 2, 1, kv_len, value_dim);
     const posenc::any_mask mask = mask_test::random_tree(random, 2).mask;
@@ -46,8 +47,8 @@ TYPED_TEST(Merge, PartsOfTheKeysGiveTheWhole) {
     posenc::attention_options options;
     options.lse = posenc::lse_view(lse.data(), 2, heads, q_len);
     if (with_sinks) options.sinks = sinks;
-    posenc::attention(q.view, k.view, v.view, whole.view, {token_range(q_len, first_query), token_range(kv_len)}, encoding,
-                      mask, options);
+    posenc::attention(q.view, k.view, v.view, whole.view, {token_range(q_len, first_query), token_range(kv_len)},
+                      encoding, mask, options);
 
     std::vector<buffer<T>> outs;
     std::vector<std::vector<T>> lses;
@@ -65,7 +66,8 @@ TYPED_TEST(Merge, PartsOfTheKeysGiveTheWhole) {
       posenc::attention_options part;
       part.lse = posenc::lse_view(lses.back().data(), 2, heads, q_len);
       posenc::attention(q.view, range(k), range(v), outs.back().view,
-                        {token_range(q_len, first_query), token_range(n, static_cast<double>(bounds[i]))}, encoding, mask, part);
+                        {token_range(q_len, first_query), token_range(n, static_cast<double>(bounds[i]))}, encoding,
+                        mask, part);
     }
     std::vector<attention_part<T>> parts;
     for (std::size_t i = 0; i < outs.size(); ++i) parts.push_back({outs[i].view, lses[i].data()});
@@ -77,7 +79,8 @@ TYPED_TEST(Merge, PartsOfTheKeysGiveTheWhole) {
 
     const double bound = attention_test::tolerance<T>();
     whole.for_each([&](index_t b, index_t h, index_t t, index_t d) {
-      ASSERT_TRUE(attention_test::within(outs[1].view(b, h, t, d), attention_test::to_double(whole.view(b, h, t, d)), 4 * bound))
+      ASSERT_TRUE(attention_test::within(outs[1].view(b, h, t, d), attention_test::to_double(whole.view(b, h, t, d)),
+                                         4 * bound))
           << "round " << round << " [" << b << ", " << h << ", " << t << ", " << d << "]: " << outs[1].view(b, h, t, d)
           << " and " << whole.view(b, h, t, d);
     });
@@ -121,7 +124,8 @@ TYPED_TEST(Merge, EmptyPartsMayHoldAnything) {
   attention_test::random_engine random(3);
   T a = 0, b = 3, out = 1;
   attention_test::poison(a, random);
-  const T la = posenc::detail::minus_infinity<T>(), lb = 2;
+  T la, lb = 2;
+  posenc::detail::set_minus_infinity(la);
   double lse = 0;
   const auto view = [](T* x) { return posenc::view_bhtd(x, 1, 1, 1, 1); };
   posenc::attention_options options;
@@ -156,9 +160,12 @@ TEST(MergeErrors, EachOne) {
   expect({}, out, options, errc::invalid_shape, "parts: is empty");
   expect({good, {view(2), lse.data()}}, out, options, errc::invalid_shape, "part 1 has extent 2 on axis 2; allowed: 3");
   expect({good, {view(3), nullptr}}, out, options, errc::invalid_layout, "part 1 has a null lse");
-  expect({{posenc::view_bhtd(static_cast<float*>(nullptr), 1, 2, 3, 4), lse.data()}}, out, options, errc::invalid_layout, "null");
-  expect({good}, posenc::view_bhtd(static_cast<float*>(nullptr), 1, 2, 3, 4), options, errc::invalid_layout, "out: is null");
-  expect({good}, {numbers.data() + 100, {1, 2, 3, 4}, {0, 0, 4, 1}}, options, errc::invalid_layout, "out: has stride 0");
+  expect({{posenc::view_bhtd(static_cast<float*>(nullptr), 1, 2, 3, 4), lse.data()}}, out, options,
+         errc::invalid_layout, "null");
+  expect({good}, posenc::view_bhtd(static_cast<float*>(nullptr), 1, 2, 3, 4), options, errc::invalid_layout,
+         "out: is null");
+  expect({good}, {numbers.data() + 100, {1, 2, 3, 4}, {0, 0, 4, 1}}, options, errc::invalid_layout,
+         "out: has stride 0");
   options.scale = 1;
   expect({good}, out, options, errc::invalid_value, "sinks and lse only");
   options.scale.reset();

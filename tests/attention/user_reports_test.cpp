@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults that people reported in other projects (tests/data/attention_user_reports.json): the right value must come out,
-// and the test must be able to tell it from what the fault would give.
+// Faults that people reported in other projects (tests/data/attention_user_reports.json): the right value must come
+// out, and the test must be able to tell it from what the fault would give.
 #include <posenc/attention/cached_attention.hpp>
 #include <posenc/attention/kv_cache.hpp>
 #include <posenc/attention/merge.hpp>
@@ -61,7 +61,8 @@ class UserReports : public testing::Test {
     for (std::size_t i = 0; i < actual.size(); ++i) {
       EXPECT_TRUE(agree(expected[i], actual[i], bound(c)))
           << c.at("id") << " row " << i << ": expected " << expected[i] << ", got " << json(actual[i]);
-      as_the_fault = as_the_fault && c.at("wrong").contains(key) && agree(c.at("wrong").at(key)[i], actual[i], bound(c));
+      as_the_fault =
+          as_the_fault && c.at("wrong").contains(key) && agree(c.at("wrong").at(key)[i], actual[i], bound(c));
     }
     EXPECT_FALSE(as_the_fault) << c.at("id");
   }
@@ -265,7 +266,11 @@ TYPED_TEST(UserReports, MergeOfEmptyParts) {
     TypeParam outs[2], lses[2];
     for (std::size_t part = 0; part < 2; ++part) {
       outs[part] = pair[part][0].get<TypeParam>();
-      lses[part] = pair[part][1].is_string() ? posenc::detail::minus_infinity<TypeParam>() : pair[part][1].get<TypeParam>();
+      if (pair[part][1].is_string()) {
+        posenc::detail::set_minus_infinity(lses[part]);
+      } else {
+        lses[part] = pair[part][1].get<TypeParam>();
+      }
     }
     TypeParam out = -1;
     double lse = -1;
@@ -344,7 +349,9 @@ TYPED_TEST(UserReports, SoftcapIsATanh) {
 TYPED_TEST(UserReports, SoftcapZeroIsNone) {
   const json c = report("BR-090");
   const double y = only_score<TypeParam>(7, 0);
-  EXPECT_TRUE(attention_test::within(y, c["expected"]["y"][0].get<double>(), attention_test::tolerance<TypeParam>() * 8)) << y;
+  EXPECT_TRUE(
+      attention_test::within(y, c["expected"]["y"][0].get<double>(), attention_test::tolerance<TypeParam>() * 8))
+      << y;
   POSENC_EXPECT_ERROR(only_score<TypeParam>(7, -1), posenc::errc::invalid_value, "options.softcap: is -1");
 }
 

@@ -20,12 +20,24 @@ using posenc_test::allocations_of;
 TEST(Allocations, TheCounterCounts) {
   EXPECT_EQ(allocations_of([] {}), 0);
   std::unique_ptr<int> one;
-  EXPECT_EQ(allocations_of([&] { one = std::make_unique<int>(1); }), 1);
+  // Compilers may leave out an allocation that nobody could notice: a volatile pointer notices.
+  int* volatile seen = nullptr;
+  EXPECT_EQ(allocations_of([&] {
+              one = std::make_unique<int>(1);
+              seen = one.get();
+            }),
+            1);
   struct alignas(64) wide {
     char bytes[64];
   };
   std::unique_ptr<wide> two;
-  EXPECT_EQ(allocations_of([&] { two = std::make_unique<wide>(); }), 1);
+  wide* volatile seen_wide = nullptr;
+  EXPECT_EQ(allocations_of([&] {
+              two = std::make_unique<wide>();
+              seen_wide = two.get();
+            }),
+            1);
+  EXPECT_TRUE(seen != nullptr && seen_wide != nullptr);
 }
 
 TEST(Allocations, ErrorsDoNotAllocate) {

@@ -84,9 +84,12 @@ void finish_row(const attention_call<Real>& call, index_t batch, const tile_row&
   if (padding || sum == 0) {
     for (index_t d = 0; d < call.value_dim; ++d) scratch[d] = 0;
     call.store_out(scratch, call.value_dim, out);
-    if (call.lse)
-      call.lse.set(batch, row.head, row.query,
-                   padding || !has_sink ? minus_infinity<double>() : call.sinks[row.head]);
+    if (!call.lse) return;
+    if (padding || !has_sink) {
+      call.lse.set_minus_infinity(batch, row.head, row.query);
+    } else {
+      call.lse.set(batch, row.head, row.query, call.sinks[row.head]);
+    }
     return;
   }
   double top = base, denominator = sum;

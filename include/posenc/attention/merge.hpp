@@ -68,36 +68,39 @@ void merge(std::span<const attention_part<Real>> parts, const tensor_view<Real>&
   for (index_t b = 0; b < out.batch(); ++b)
     for (index_t h = 0; h < out.heads(); ++h)
       for (index_t t = 0; t < out.tokens(); ++t) {
-        const auto lse_at = [&](const attention_part<Real>& part) {
+        const auto lse_at = [&](const attention_part<Real>& part) -> const Real& {
           return part.lse[(b * out.heads() + h) * out.tokens() + t];
         };
         bool any = options.sinks.size() > 0;
         double top = any ? options.sinks[h] : 0;
         for (const attention_part<Real>& part : parts) {
-          const double lse = static_cast<double>(lse_at(part));
-          if (detail::is_minus_infinity(lse)) continue;
+          if (detail::is_minus_infinity(lse_at(part))) continue;
+          const auto lse = static_cast<double>(lse_at(part));
           top = !any || lse > top ? lse : top;
           any = true;
         }
         double sum = options.sinks.size() > 0 ? std::exp(options.sinks[h] - top) : 0;
         for (const attention_part<Real>& part : parts) {
-          const double lse = static_cast<double>(lse_at(part));
-          if (!detail::is_minus_infinity(lse)) sum += std::exp(lse - top);
+          if (!detail::is_minus_infinity(lse_at(part))) sum += std::exp(static_cast<double>(lse_at(part)) - top);
         }
         constexpr index_t chunk = 64;  // summed in double, written once
         for (index_t first = 0; first < out.dim(); first += chunk) {
           const index_t n = out.dim() - first < chunk ? out.dim() - first : chunk;
           double values[chunk] = {};
           for (const attention_part<Real>& part : parts) {
-            const double lse = static_cast<double>(lse_at(part));
-            if (detail::is_minus_infinity(lse)) continue;
-            const double factor = std::exp(lse - top) / sum;
+            if (detail::is_minus_infinity(lse_at(part))) continue;
+            const double factor = std::exp(static_cast<double>(lse_at(part)) - top) / sum;
             const Real* from = part.out.row(b, h, t) + first;
             for (index_t d = 0; d < n; ++d) values[d] += factor * static_cast<double>(from[d]);
           }
           for (index_t d = 0; d < n; ++d) out.row(b, h, t)[first + d] = static_cast<Real>(values[d]);
         }
-        if (options.lse) options.lse.set(b, h, t, any ? top + std::log(sum) : detail::minus_infinity<double>());
+        if (!options.lse) continue;
+        if (any) {
+          options.lse.set(b, h, t, top + std::log(sum));
+        } else {
+          options.lse.set_minus_infinity(b, h, t);
+        }
       }
 }
 

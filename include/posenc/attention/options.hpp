@@ -64,17 +64,27 @@ class lse_view {
   constexpr bool null() const noexcept { return given_ && data_ == nullptr; }
   constexpr index_t extent(std::size_t i) const noexcept { return extents_[i]; }
 
-  void set(index_t batch, index_t head, index_t query, double value) const noexcept {
-    const index_t at = batch * strides_[0] + head * strides_[1] + query * strides_[2];
+  void set(index_t batch, index_t head, index_t query, const double& value) const noexcept {
+    if (detail::is_minus_infinity(value)) return set_minus_infinity(batch, head, query);
     if (wide_) {
-      static_cast<double*>(data_)[at] = value;
+      static_cast<double*>(data_)[index(batch, head, query)] = value;
     } else {
-      static_cast<float*>(data_)[at] =
-          detail::is_minus_infinity(value) ? detail::minus_infinity<float>() : static_cast<float>(value);
+      static_cast<float*>(data_)[index(batch, head, query)] = static_cast<float>(value);
+    }
+  }
+  void set_minus_infinity(index_t batch, index_t head, index_t query) const noexcept {
+    if (wide_) {
+      detail::set_minus_infinity(static_cast<double*>(data_)[index(batch, head, query)]);
+    } else {
+      detail::set_minus_infinity(static_cast<float*>(data_)[index(batch, head, query)]);
     }
   }
 
  private:
+  index_t index(index_t batch, index_t head, index_t query) const noexcept {
+    return batch * strides_[0] + head * strides_[1] + query * strides_[2];
+  }
+
   void* data_ = nullptr;
   std::array<index_t, 3> extents_{}, strides_{};
   bool wide_ = false, given_ = false;

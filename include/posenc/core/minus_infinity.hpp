@@ -2,8 +2,8 @@
 #ifndef POSENC_CORE_MINUS_INFINITY_HPP
 #define POSENC_CORE_MINUS_INFINITY_HPP
 
-#include <bit>
 #include <cstdint>
+#include <cstring>
 
 #include "finite.hpp"
 
@@ -15,14 +15,15 @@ constexpr bool is_minus_infinity(const double& x) noexcept {
 }
 constexpr bool is_minus_infinity(const float& x) noexcept { return untraced_bits<std::uint32_t>(x) == 0xff80'0000; }
 
-/// Minus infinity as a value that is only stored, never computed with.
-template <class T>
-constexpr T minus_infinity() noexcept {
-  if constexpr (sizeof(T) == 8) {
-    return std::bit_cast<T>(std::uint64_t{0xfff0'0000'0000'0000});
-  } else {
-    return std::bit_cast<T>(std::uint32_t{0xff80'0000});
-  }
+/// Stores minus infinity as bits. Nothing here passes it by value: with -ffast-math, compilers take arguments, results and
+/// choices of floating-point type for finite and make what they like of this one.
+inline void set_minus_infinity(double& x) noexcept {
+  constexpr std::uint64_t bits = 0xfff0'0000'0000'0000;
+  std::memcpy(&x, &bits, sizeof x);
+}
+inline void set_minus_infinity(float& x) noexcept {
+  constexpr std::uint32_t bits = 0xff80'0000;
+  std::memcpy(&x, &bits, sizeof x);
 }
 
 }  // namespace posenc::inline POSENC_ABI::detail

@@ -80,7 +80,11 @@ struct softmax_row {
 inline void softmax(softmax_row& row, bool padding, const head_numbers& sinks, index_t head) {
   const bool has_sink = sinks.size() > 0 && !padding;
   if (row.keys.empty()) {
-    row.lse = has_sink ? sinks[head] : posenc::detail::minus_infinity<double>();
+    if (has_sink) {
+      row.lse = sinks[head];
+    } else {
+      posenc::detail::set_minus_infinity(row.lse);
+    }
     return;
   }
   double top = row.weights[0];
@@ -201,8 +205,9 @@ masked_scores score_matrix(const Q& q, const K& k, const token_pair& tokens, con
       const auto k_view = detail::read_only(as_view(k));
       raise_if(detail::check_queries_keys(q_view, k_view));
       raise_if(detail::check_sides(q_view, k_view, tokens, encoding, mask, options));
-      result.scores = head_matrices(q_view.batch(), q_view.heads(), q_view.tokens(), k_view.tokens(),
-                                    posenc::detail::minus_infinity<double>());
+      double unseen;
+      posenc::detail::set_minus_infinity(unseen);
+      result.scores = head_matrices(q_view.batch(), q_view.heads(), q_view.tokens(), k_view.tokens(), unseen);
       using q_type = typename std::remove_cvref_t<decltype(q_view)>::value_type;
       using k_type = typename std::remove_cvref_t<decltype(k_view)>::value_type;
       detail::reference_scores<q_type, k_type, E> scores(
