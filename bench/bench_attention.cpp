@@ -133,8 +133,8 @@ double bound() {
 /// Some queries of all heads against the double-precision reference. Values are in [-1, 1).
 template <class T, class K>
 std::string deviation(const posenc::tensor_view<T>& q, const K& k, const K& v, const posenc::tensor_view<T>& out,
-                      const posenc::token_view& tokens, const posenc::token_view& k_tokens, const posenc::any_encoding& e,
-                      const posenc::any_mask& mask) {
+                      const posenc::token_view& tokens, const posenc::token_view& k_tokens,
+                      const posenc::any_encoding& e, const posenc::any_mask& mask) {
   double worst = 0;
   for (const index_t t : {index_t{0}, q.tokens() / 2, q.tokens() - 1}) {
     const double position[] = {tokens.position(0, 0, t)};
@@ -173,12 +173,15 @@ comparison compare_prefill(const std::string& encoding, const std::string& mask,
     posenc::workspace memory;
   };
   auto on = std::make_shared<const threads>(s.threads);
-  auto all = std::make_shared<buffers>(buffers{encoding_named(encoding, s.heads, s.head_dim), mask_named(mask, s.tokens),
+  auto all = std::make_shared<buffers>(buffers{encoding_named(encoding, s.heads, s.head_dim),
+                                               mask_named(mask, s.tokens),
                                                buffer<T>(s.heads * s.tokens * s.head_dim),
                                                buffer<T>(s.kv_heads * s.tokens * s.head_dim),
                                                buffer<T>(s.kv_heads * s.tokens * s.head_dim),
-                                               buffer<T>(s.heads * s.tokens * s.head_dim), buffer<real>(s.tokens),
-                                               buffer<real>(baseline_rows * s.head_dim), {}});
+                                               buffer<T>(s.heads * s.tokens * s.head_dim),
+                                               buffer<real>(s.tokens),
+                                               buffer<real>(baseline_rows * s.head_dim),
+                                               {}});
   all->q.fill(1);
   all->k.fill(2);
   all->v.fill(3);
@@ -189,8 +192,8 @@ comparison compare_prefill(const std::string& encoding, const std::string& mask,
   result.work = [all, on, s, view] {
     posenc::attention_options options;
     options.memory = &all->memory;
-    posenc::attention(view(all->q, s.heads), view(all->k, s.kv_heads), view(all->v, s.kv_heads), view(all->out, s.heads),
-                      all->mask.tokens(s.tokens), all->encoding, all->mask.mask, options, *on);
+    posenc::attention(view(all->q, s.heads), view(all->k, s.kv_heads), view(all->v, s.kv_heads),
+                      view(all->out, s.heads), all->mask.tokens(s.tokens), all->encoding, all->mask.mask, options, *on);
   };
   result.flops = 4.0 * static_cast<double>(s.heads * s.head_dim) * all->mask.pairs;
   result.references.push_back(on_all(on, posenc_bench::fma_peak<real>()));
@@ -221,15 +224,22 @@ comparison compare_decode(const std::string& encoding, const shape& s) {
   };
   auto on = std::make_shared<const threads>(s.threads);
   const index_t elements = s.kv_heads * s.tokens * s.head_dim;
-  auto all = std::make_shared<buffers>(
-      buffers{encoding_named(encoding, s.heads, s.head_dim),
-              posenc::kv_cache<T>({.kv_heads = s.kv_heads, .head_dim = s.head_dim}), buffer<T>(s.heads * s.head_dim),
-              buffer<T>(elements), buffer<T>(elements), buffer<T>(s.heads * s.head_dim), buffer<T>(2 * elements),
-              buffer<real>(s.tokens), buffer<real>(s.head_dim), {}});
+  auto all = std::make_shared<buffers>(buffers{encoding_named(encoding, s.heads, s.head_dim),
+                                               posenc::kv_cache<T>({.kv_heads = s.kv_heads, .head_dim = s.head_dim}),
+                                               buffer<T>(s.heads * s.head_dim),
+                                               buffer<T>(elements),
+                                               buffer<T>(elements),
+                                               buffer<T>(s.heads * s.head_dim),
+                                               buffer<T>(2 * elements),
+                                               buffer<real>(s.tokens),
+                                               buffer<real>(s.head_dim),
+                                               {}});
   all->q.fill(1);
   all->k.fill(2);
   all->v.fill(3);
-  const auto keys = [s](const buffer<T>& x) { return posenc::view_bhtd(x.data(), 1, s.kv_heads, s.tokens, s.head_dim); };
+  const auto keys = [s](const buffer<T>& x) {
+    return posenc::view_bhtd(x.data(), 1, s.kv_heads, s.tokens, s.head_dim);
+  };
   const auto query = [s](const buffer<T>& x) { return posenc::view_bhtd(x.data(), 1, s.heads, 1, s.head_dim); };
   all->cache.append(keys(all->k), keys(all->v), posenc::token_range(s.tokens), all->encoding);
 
@@ -243,13 +253,13 @@ comparison compare_decode(const std::string& encoding, const shape& s) {
   result.bytes = 2.0 * static_cast<double>(elements) * sizeof(T);
   // Each thread reads its share.
   const auto share = static_cast<index_t>(result.bytes) / s.threads / 4096 * 4096;
-  result.references.push_back(
-      {"limit",
-       [all, on, share] {
-         const auto* from = reinterpret_cast<const char*>(all->footprint.data());
-         on->parallel_for(on->concurrency(), [&](index_t t) { posenc_bench::read(from + t * share, share); });
-       },
-       static_cast<double>(share * s.threads)});
+  result.references.push_back({"limit",
+                               [all, on, share] {
+                                 const auto* from = reinterpret_cast<const char*>(all->footprint.data());
+                                 on->parallel_for(on->concurrency(),
+                                                  [&](index_t t) { posenc_bench::read(from + t * share, share); });
+                               },
+                               static_cast<double>(share * s.threads)});
   result.references.push_back({"baseline",
                                [all, s] {
                                  const index_t group = s.heads / s.kv_heads;
@@ -277,9 +287,8 @@ void add_prefill(const std::string& encoding, const std::string& mask, const sha
 
 template <class T>
 void add_decode(const std::string& encoding, const shape& s) {
-  posenc_bench::add("decode/" + encoding + "/" + posenc::detail::dtype_name(posenc::dtype_of<T>) +
-                        "/heads:" + shape_name(s) + "/keys:" + std::to_string(s.tokens) +
-                        "/threads:" + std::to_string(s.threads),
+  posenc_bench::add("decode/" + encoding + "/" + posenc::detail::dtype_name(posenc::dtype_of<T>) + "/heads:" +
+                        shape_name(s) + "/keys:" + std::to_string(s.tokens) + "/threads:" + std::to_string(s.threads),
                     [=] { return compare_decode<T>(encoding, s); });
 }
 
@@ -295,7 +304,8 @@ int main(int argc, char** argv) {
           add_prefill<float>(encoding, mask, {128, 32, 8, tokens, count});
         }
     for (const char* mask : {"none", "causal"}) {
-      for (const index_t head_dim : {64, 80, 96, 256}) add_prefill<float>("nope", mask, {head_dim, 32, 32, 2048, count});
+      for (const index_t head_dim : {64, 80, 96, 256})
+        add_prefill<float>("nope", mask, {head_dim, 32, 32, 2048, count});
       add_prefill<double>("nope", mask, {128, 32, 8, 2048, count});
       add_prefill<posenc::half>("nope", mask, {128, 32, 8, 2048, count});
       add_prefill<posenc::bfloat16>("nope", mask, {128, 32, 8, 2048, count});
@@ -303,7 +313,8 @@ int main(int argc, char** argv) {
       for (const std::string& encoding : encodings) add_prefill<float>(encoding, mask, {128, 1, 1, 2048, count});
     }
     for (const std::string& encoding : encodings)
-      for (const char* mask : {"window256", "documents16"}) add_prefill<float>(encoding, mask, {128, 32, 8, 8192, count});
+      for (const char* mask : {"window256", "documents16"})
+        add_prefill<float>(encoding, mask, {128, 32, 8, 8192, count});
     for (const std::string& encoding : encodings)
       for (const index_t keys : {1024, 8192, 65536}) {
         add_decode<float>(encoding, {128, 32, 8, keys, count});

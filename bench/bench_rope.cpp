@@ -81,8 +81,8 @@ void plain_loop(const T* in, T* out, index_t tokens, index_t heads, const Real* 
 template <class T>
 std::string deviation(const heads_of_layer<T>& in, const heads_of_layer<T>& out, const posenc::rope& encoding) {
   const bool half = encoding.options().pairing == posenc::pairing::half;
-  const double bound = sizeof(T) == 8   ? 1e-11
-                       : sizeof(T) == 4 ? 4e-7
+  const double bound = sizeof(T) == 8                               ? 1e-11
+                       : sizeof(T) == 4                             ? 4e-7
                        : posenc::dtype_of<T> == posenc::dtype::half ? 1.5e-3
                                                                     : 1.2e-2;
   double worst = 0;
@@ -135,10 +135,10 @@ comparison compare_rope(posenc::pairing pairing, bool in_place, index_t tokens) 
   result.work = work;
   result.bytes = 2 * all->in.bytes();
   result.references.push_back({"limit", [all, target] {
-    const real factor = posenc_bench::unknown_minus_one<real>();
-    posenc_bench::scale(all->in.q.data(), target().q.data(), all->in.q.size(), factor);
-    posenc_bench::scale(all->in.k.data(), target().k.data(), all->in.k.size(), factor);
-  }});
+                                 const real factor = posenc_bench::unknown_minus_one<real>();
+                                 posenc_bench::scale(all->in.q.data(), target().q.data(), all->in.q.size(), factor);
+                                 posenc_bench::scale(all->in.k.data(), target().k.data(), all->in.k.size(), factor);
+                               }});
   const auto baseline = [all, target, tokens]<bool Half>(std::bool_constant<Half>) {
     plain_loop<Half>(all->in.q.data(), target().q.data(), tokens, q_heads, all->cos.data(), all->sin.data());
     plain_loop<Half>(all->in.k.data(), target().k.data(), tokens, k_heads, all->cos.data(), all->sin.data());
@@ -150,9 +150,11 @@ comparison compare_rope(posenc::pairing pairing, bool in_place, index_t tokens) 
   }
   if (!in_place)
     result.references.push_back({"memcpy", [all, target] {
-      std::memcpy(static_cast<void*>(target().q.data()), all->in.q.data(), static_cast<std::size_t>(all->in.q.bytes()));
-      std::memcpy(static_cast<void*>(target().k.data()), all->in.k.data(), static_cast<std::size_t>(all->in.k.bytes()));
-    }});
+                                   std::memcpy(static_cast<void*>(target().q.data()), all->in.q.data(),
+                                               static_cast<std::size_t>(all->in.q.bytes()));
+                                   std::memcpy(static_cast<void*>(target().k.data()), all->in.k.data(),
+                                               static_cast<std::size_t>(all->in.k.bytes()));
+                                 }});
   result.verify = [all, target, work, tokens] {
     all->in.fill();
     const heads_of_layer<T> before(tokens);
@@ -167,9 +169,9 @@ comparison compare_table(index_t positions, index_t frequencies) {
     posenc::frequency_ladder ladder;
     buffer<float> cos, sin;
   };
-  auto all = std::make_shared<tables>(tables{posenc::frequency_ladder(2 * frequencies),
-                                             buffer<float>(positions * frequencies),
-                                             buffer<float>(positions * frequencies)});
+  auto all =
+      std::make_shared<tables>(tables{posenc::frequency_ladder(2 * frequencies), buffer<float>(positions * frequencies),
+                                      buffer<float>(positions * frequencies)});
   const auto work = [all, positions, frequencies] {
     for (index_t p = 0; p < positions; ++p)
       posenc::simd::sincos_products(all->ladder.inv_freq().data(), frequencies, static_cast<double>(p), 1.0,
@@ -180,19 +182,19 @@ comparison compare_table(index_t positions, index_t frequencies) {
   result.work = work;
   result.bytes = all->cos.bytes() + all->sin.bytes();
   result.references.push_back({"limit", [all] {
-    posenc_bench::fill(all->cos.data(), all->cos.size(), 1.0f);
-    posenc_bench::fill(all->sin.data(), all->sin.size(), 0.0f);
-  }});
+                                 posenc_bench::fill(all->cos.data(), all->cos.size(), 1.0f);
+                                 posenc_bench::fill(all->sin.data(), all->sin.size(), 0.0f);
+                               }});
   result.references.push_back({"baseline", [all, positions, frequencies] {
-    const double* inv_freq = all->ladder.inv_freq().data();
-    for (index_t p = 0; p < positions; ++p)
-      for (index_t i = 0; i < frequencies; ++i) {
-        const double angle = static_cast<double>(p) * inv_freq[i];
-        all->cos.data()[p * frequencies + i] = static_cast<float>(std::cos(angle));
-        all->sin.data()[p * frequencies + i] = static_cast<float>(std::sin(angle));
-      }
-    benchmark::ClobberMemory();
-  }});
+                                 const double* inv_freq = all->ladder.inv_freq().data();
+                                 for (index_t p = 0; p < positions; ++p)
+                                   for (index_t i = 0; i < frequencies; ++i) {
+                                     const double angle = static_cast<double>(p) * inv_freq[i];
+                                     all->cos.data()[p * frequencies + i] = static_cast<float>(std::cos(angle));
+                                     all->sin.data()[p * frequencies + i] = static_cast<float>(std::sin(angle));
+                                   }
+                                 benchmark::ClobberMemory();
+                               }});
   result.verify = [all, work, positions, frequencies]() -> std::string {
     work();
     double worst = 0;
@@ -221,8 +223,8 @@ void add_rope(posenc::pairing pairing, const char* pairing_name, bool in_place) 
 }  // namespace
 
 int main(int argc, char** argv) {
-  for (const auto& [pairing, name] : {std::pair{posenc::pairing::half, "half"},
-                                      std::pair{posenc::pairing::interleaved, "interleaved"}})
+  for (const auto& [pairing, name] :
+       {std::pair{posenc::pairing::half, "half"}, std::pair{posenc::pairing::interleaved, "interleaved"}})
     for (const bool in_place : {true, false}) {
       add_rope<float>(pairing, name, in_place);
       add_rope<double>(pairing, name, in_place);

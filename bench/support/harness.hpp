@@ -31,11 +31,11 @@ struct reference {
 };
 
 struct comparison {
-  std::function<void()> work;          ///< one call
-  double bytes = 0;                    ///< that one call reads and writes; 0: not a matter of bytes
-  double flops = 0;                    ///< of one call; 0: not a matter of arithmetic
-  std::vector<reference> references;   ///< the limit first
-  std::function<std::string()> verify; ///< called after timing; what is wrong with the result, or nothing
+  std::function<void()> work;           ///< one call
+  double bytes = 0;                     ///< that one call reads and writes; 0: not a matter of bytes
+  double flops = 0;                     ///< of one call; 0: not a matter of arithmetic
+  std::vector<reference> references;    ///< the limit first
+  std::function<std::string()> verify;  ///< called after timing; what is wrong with the result, or nothing
 };
 
 namespace detail {

@@ -118,8 +118,7 @@ inline reference l2_canary(std::string name = "l2") {
   constexpr index_t n = 512 * 1024 / sizeof(float);
   auto memory = std::make_shared<buffer<float>>(n);
   memory->fill();
-  return {std::move(name),
-          [memory] { scale(memory->data(), memory->data(), n, unknown_minus_one<float>()); },
+  return {std::move(name), [memory] { scale(memory->data(), memory->data(), n, unknown_minus_one<float>()); },
           2.0 * n * sizeof(float)};
 }
 

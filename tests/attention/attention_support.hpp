@@ -79,7 +79,8 @@ double to_double(const T& x) {
 }
 
 template <class T>
-using bits_of = std::conditional_t<sizeof(T) == 2, std::uint16_t, std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>;
+using bits_of =
+    std::conditional_t<sizeof(T) == 2, std::uint16_t, std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>;
 
 template <class T>
 constexpr bits_of<T> infinity_bits() {
@@ -95,7 +96,7 @@ void poison(T& x, random_engine& random) {
   using bits = bits_of<T>;
   bits b = infinity_bits<T>();
   switch (pick(random, 0, 3)) {
-    case 0: b = static_cast<bits>(b | 1u); break;                            // signalling NaN
+    case 0: b = static_cast<bits>(b | 1u); break;                                // signalling NaN
     case 1: b = static_cast<bits>(b | (bits{1} << (8 * sizeof(T) - 1))); break;  // minus infinity
     case 2: break;
     default: b = static_cast<bits>(~bits{0}); break;  // quiet NaN
@@ -200,7 +201,8 @@ buffer<T> make_buffer(index_t batch, index_t heads, index_t tokens, index_t dim)
 
 template <class T>
 void fill(const buffer<T>& to, random_engine& random) {
-  to.for_each([&](index_t b, index_t h, index_t t, index_t d) { to.view(b, h, t, d) = from_double<T>(random_number(random)); });
+  to.for_each(
+      [&](index_t b, index_t h, index_t t, index_t d) { to.view(b, h, t, d) = from_double<T>(random_number(random)); });
 }
 template <class T>
 buffer<T> random_buffer(random_engine& random, index_t batch, index_t heads, index_t tokens, index_t dim) {
@@ -215,8 +217,9 @@ testing::AssertionResult same_elements(const buffer<T>& a, const buffer<T>& b) {
   testing::AssertionResult result = testing::AssertionSuccess();
   a.for_each([&](index_t i, index_t h, index_t t, index_t d) {
     if (result && !same_bits(a.view(i, h, t, d), b.view(i, h, t, d)))
-      result = testing::AssertionFailure() << "differ at [" << i << ", " << h << ", " << t << ", " << d << "]: "
-                                           << to_double(a.view(i, h, t, d)) << " and " << to_double(b.view(i, h, t, d));
+      result = testing::AssertionFailure()
+               << "differ at [" << i << ", " << h << ", " << t << ", " << d << "]: " << to_double(a.view(i, h, t, d))
+               << " and " << to_double(b.view(i, h, t, d));
   });
   return result;
 }

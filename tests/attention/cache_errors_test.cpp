@@ -84,19 +84,20 @@ class CacheErrors : public testing::Test {
 
 TEST_F(CacheErrors, Sequence) {
   for (const index_t s : {-1, 2})
-    expect_refused(s, keys(1), values(1), token_range(1, 10), encoding, errc::out_of_range, "sequence", "allowed: 0 to 1");
+    expect_refused(s, keys(1), values(1), token_range(1, 10), encoding, errc::out_of_range, "sequence",
+                   "allowed: 0 to 1");
 }
 
 TEST_F(CacheErrors, Shapes) {
   const auto tokens = token_range(3, 10);
-  expect_refused(0, view_bhtd(memory_.data(), 2, kv_heads, 3, dim), values(3), tokens, encoding, errc::invalid_shape, "k",
-                 "2 batch rows");
+  expect_refused(0, view_bhtd(memory_.data(), 2, kv_heads, 3, dim), values(3), tokens, encoding, errc::invalid_shape,
+                 "k", "2 batch rows");
   expect_refused(0, view_bhtd(memory_.data(), 1, 1, 3, dim), values(3), tokens, encoding, errc::invalid_shape, "k",
                  "1 heads; allowed: 2");
   expect_refused(0, view_bhtd(memory_.data(), 1, kv_heads, 3, 5), values(3), tokens, encoding, errc::invalid_shape, "k",
                  "5 dim; allowed: 4");
-  expect_refused(0, keys(3), view_bhtd(memory_.data(), 2, kv_heads, 3, value_dim), tokens, encoding, errc::invalid_shape, "v",
-                 "2 batch rows");
+  expect_refused(0, keys(3), view_bhtd(memory_.data(), 2, kv_heads, 3, value_dim), tokens, encoding,
+                 errc::invalid_shape, "v", "2 batch rows");
   expect_refused(0, keys(3), view_bhtd(memory_.data(), 1, 1, 3, value_dim), tokens, encoding, errc::invalid_shape, "v",
                  "1 heads; allowed: 2");
   expect_refused(0, keys(3), values(2), tokens, encoding, errc::invalid_shape, "v", "2 tokens; allowed: 3");
@@ -116,10 +117,10 @@ TEST_F(CacheErrors, Layouts) {
 TEST_F(CacheErrors, Tokens) {
   const std::vector<double> numbers(20);
   const std::vector<std::int64_t> ids(20), bounds = {0, 3};
-  expect_refused(0, keys(3), values(3), posenc::token_positions(numbers.data(), 3, 1, 2).with_order(numbers.data()), encoding,
-                 errc::invalid_shape, "tokens", "2 position axes; allowed: the cache's 1");
-  expect_refused(0, keys(3), values(3), token_range(3).with_cu_seqlens(bounds.data(), 1), encoding, errc::mismatch, "tokens",
-                 "one sequence at a time");
+  expect_refused(0, keys(3), values(3), posenc::token_positions(numbers.data(), 3, 1, 2).with_order(numbers.data()),
+                 encoding, errc::invalid_shape, "tokens", "2 position axes; allowed: the cache's 1");
+  expect_refused(0, keys(3), values(3), token_range(3).with_cu_seqlens(bounds.data(), 1), encoding, errc::mismatch,
+                 "tokens", "one sequence at a time");
   expect_refused(0, keys(3), values(3), token_range(3).with_documents(ids.data()), encoding, errc::mismatch, "tokens",
                  "document ids");
   expect_refused(0, keys(3), values(3), token_range(3, 1e300), encoding, errc::invalid_value, "tokens", "1e+300");
@@ -147,7 +148,8 @@ TEST_F(CacheErrors, AnotherEncoding) {
 
 TEST_F(CacheErrors, RopeWiderThanTheHead) {
   kv_cache<float> fresh({.kv_heads = kv_heads, .head_dim = dim, .value_dim = value_dim});
-  POSENC_EXPECT_ERROR(fresh.append(keys(3), values(3), token_range(3), rope_of(6)), errc::invalid_shape, "heads have 4");
+  POSENC_EXPECT_ERROR(fresh.append(keys(3), values(3), token_range(3), rope_of(6)), errc::invalid_shape,
+                      "heads have 4");
   EXPECT_EQ(fresh.length(), 0);
 }
 
@@ -172,7 +174,8 @@ class CachedAttentionErrors : public CacheErrors {
     for (const char* text : texts)
       EXPECT_NE(std::string(value->what()).find(text), std::string::npos) << value->what() << "\nlacks: " << text;
     POSENC_EXPECT_ERROR(posenc::attention(q, cache, out, tokens, e, mask, options), code, value->what());
-    EXPECT_EQ(std::memcmp(memory_.data(), before_.data(), memory_.size() * sizeof(float)), 0) << "something was written";
+    EXPECT_EQ(std::memcmp(memory_.data(), before_.data(), memory_.size() * sizeof(float)), 0)
+        << "something was written";
   }
   void expect_refused(errc code, const char* argument, std::initializer_list<const char*> texts) {
     expect_refused(encoding, code, argument, texts);

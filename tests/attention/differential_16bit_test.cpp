@@ -30,8 +30,12 @@ TYPED_TEST_SUITE(Differential16Bit, mixes);
 TYPED_TEST(Differential16Bit, SmallShapes) {
   run_random_cases<typename TypeParam::q, typename TypeParam::kv, typename TypeParam::out>(
       21, 150, [](random_engine& random) {
-        return sizes{.batch = pick(random, 1, 2), .kv_heads = pick(random, 1, 2), .group = one_of<index_t>(random, {1, 2, 3}),
-                     .q_len = pick(random, 0, 12), .kv_len = pick(random, 0, 70), .head_dim = pick(random, 1, 40),
+        return sizes{.batch = pick(random, 1, 2),
+                     .kv_heads = pick(random, 1, 2),
+                     .group = one_of<index_t>(random, {1, 2, 3}),
+                     .q_len = pick(random, 0, 12),
+                     .kv_len = pick(random, 0, 70),
+                     .head_dim = pick(random, 1, 40),
                      .value_dim = pick(random, 1, 40)};
       });
 }
@@ -39,8 +43,10 @@ TYPED_TEST(Differential16Bit, SmallShapes) {
 TYPED_TEST(Differential16Bit, EdgesOfTilesAndBlocks) {
   run_random_cases<typename TypeParam::q, typename TypeParam::kv, typename TypeParam::out>(
       22, 16, [](random_engine& random) {
-        return sizes{.group = one_of<index_t>(random, {1, 2, 8}), .q_len = one_of<index_t>(random, {1, 48, 96, 97}),
-                     .kv_len = one_of<index_t>(random, {63, 64, 65, 129, 300}), .head_dim = pick(random, 1, 130),
+        return sizes{.group = one_of<index_t>(random, {1, 2, 8}),
+                     .q_len = one_of<index_t>(random, {1, 48, 96, 97}),
+                     .kv_len = one_of<index_t>(random, {63, 64, 65, 129, 300}),
+                     .head_dim = pick(random, 1, 130),
                      .value_dim = pick(random, 1, 130)};
       });
 }

@@ -22,7 +22,6 @@ using attention_test::one_of;
 using attention_test::pick;
 using posenc::token_range;
 
-
 struct make_nope {
   static auto make(attention_test::random_engine&, index_t, index_t) { return posenc::nope{}; }
 };
@@ -65,7 +64,8 @@ testing::AssertionResult compare(attention_test::random_engine& random, const Ma
     fill(b, random);
     return b;
   };
-  const auto q = buffer_of(heads, q_len, dim), k = buffer_of(kv_heads, kv_len, dim), v = buffer_of(kv_heads, kv_len, value_dim);
+  const auto q = buffer_of(heads, q_len, dim), k = buffer_of(kv_heads, kv_len, dim),
+             v = buffer_of(kv_heads, kv_len, value_dim);
   const auto out = make_buffer<T>(batch, heads, q_len, value_dim);
   const auto expected = make_buffer<double>(batch, heads, q_len, value_dim);
   const auto rows = static_cast<std::size_t>(batch * heads * q_len);
@@ -84,8 +84,8 @@ testing::AssertionResult compare(attention_test::random_engine& random, const Ma
   const double bound = 2 * attention_test::tolerance<T>();  // |v| is at most 2
   out.for_each([&](index_t b, index_t h, index_t t, index_t d) {
     if (result && !attention_test::within(out.view(b, h, t, d), expected.view(b, h, t, d), bound))
-      result = testing::AssertionFailure() << "[" << b << ", " << h << ", " << t << ", " << d << "]: "
-                                           << attention_test::to_double(out.view(b, h, t, d)) << ", expected "
+      result = testing::AssertionFailure() << "[" << b << ", " << h << ", " << t << ", " << d
+                                           << "]: " << attention_test::to_double(out.view(b, h, t, d)) << ", expected "
                                            << expected.view(b, h, t, d);
   });
   for (std::size_t i = 0; i < rows; ++i) {
@@ -99,9 +99,13 @@ testing::AssertionResult compare(attention_test::random_engine& random, const Ma
 TYPED_TEST(Reference, RandomCases) {
   for (std::uint64_t i = 0; i < 40; ++i) {
     auto random = attention_test::engine_of(31, i);
-    const auto where = [&] { return "case " + std::to_string(i) + ", POSENC_TEST_SEED=" + std::to_string(attention_test::test_seed()); };
+    const auto where = [&] {
+      return "case " + std::to_string(i) + ", POSENC_TEST_SEED=" + std::to_string(attention_test::test_seed());
+    };
     ASSERT_TRUE((compare<float, TypeParam>(random, posenc::causal{}))) << where();
-    ASSERT_TRUE((compare<float, TypeParam>(random, posenc::causal{} & (posenc::window_of(9) | posenc::prefix{.length = 5})))) << where();
+    ASSERT_TRUE(
+        (compare<float, TypeParam>(random, posenc::causal{} & (posenc::window_of(9) | posenc::prefix{.length = 5}))))
+        << where();
     ASSERT_TRUE((compare<double, TypeParam>(random, posenc::symmetric_window(20)))) << where();
     ASSERT_TRUE((compare<posenc::bfloat16, TypeParam>(random, posenc::chunk{.size = 32}))) << where();
   }

@@ -89,8 +89,8 @@ inline posenc::t5_bucket make_t5(const small_oracle::bucket_bias& bias, index_t 
   return posenc::t5_bucket(bias.table.data(), heads, options);
 }
 
-inline known_encoding random_encoding(random_engine& random, index_t heads, index_t kv_heads, index_t head_dim, index_t axes,
-                                      index_t reach) {
+inline known_encoding random_encoding(random_engine& random, index_t heads, index_t kv_heads, index_t head_dim,
+                                      index_t axes, index_t reach) {
   known_encoding e;
   const bool can_turn = head_dim >= 2;
   switch (pick(random, 0, 8)) {
@@ -233,10 +233,14 @@ inline void random_tokens(random_engine& random, small_oracle::problem& p, bool 
         double at = static_cast<double>(offset + (list.batch > 1 ? pick(random, -3, 3) : 0));
         for (index_t t = 0; t < count; ++t) {
           double value = at;
-          if (kind == 1) at += static_cast<double>(pick(random, 0, 3));                          // gaps and repeats
-          else if (kind == 2 && !whole_positions) at += static_cast<double>(pick(random, 0, 8)) / 4;  // fractions
-          else if (kind == 3) value = static_cast<double>(offset + pick(random, -30, count + 30));    // any order
-          else at += 1;
+          if (kind == 1)
+            at += static_cast<double>(pick(random, 0, 3));  // gaps and repeats
+          else if (kind == 2 && !whole_positions)
+            at += static_cast<double>(pick(random, 0, 8)) / 4;  // fractions
+          else if (kind == 3)
+            value = static_cast<double>(offset + pick(random, -30, count + 30));  // any order
+          else
+            at += 1;
           list.positions.push_back(value);
         }
       }
@@ -248,8 +252,10 @@ inline void random_tokens(random_engine& random, small_oracle::problem& p, bool 
       for (index_t b = 0; b < list.batch; ++b) {
         std::int64_t id = 0;
         for (index_t t = 0; t < count; ++t) {
-          if (interleaved) id = pick(random, 0, 2);
-          else if (chance(random, 20)) ++id;
+          if (interleaved)
+            id = pick(random, 0, 2);
+          else if (chance(random, 20))
+            ++id;
           list.documents.push_back(with_padding && chance(random, 5) ? -1 : id);
         }
       }
@@ -284,8 +290,8 @@ inline posenc::any_mask random_mask(random_engine& random, small_oracle::problem
     };
     const small_oracle::problem* const self = &p;
     p.mask = [cell, below, self](index_t b, index_t h, index_t i, index_t j) {
-      return cell(b, h, i, j) && (!below || small_oracle::order_of(self->k_tokens, b, j) <=
-                                                small_oracle::order_of(self->q_tokens, b, i));
+      return cell(b, h, i, j) &&
+             (!below || small_oracle::order_of(self->k_tokens, b, j) <= small_oracle::order_of(self->q_tokens, b, i));
     };
     name = below ? "dense & causal" : "dense";
     return below ? any_mask(dense & causal{}) : any_mask(dense);
@@ -309,8 +315,8 @@ struct sizes {
 inline std::string describe(const small_oracle::problem& p) {
   std::ostringstream text;
   text << "batch " << p.batch << ", heads " << p.heads << " x " << p.kv_heads << ", queries " << p.q_len << ", keys "
-       << p.kv_len << ", head_dim " << p.head_dim << ", value_dim " << p.value_dim << ", scale " << p.scale << ", softcap "
-       << p.softcap << ", sinks " << p.sinks.size() << ", axes " << p.q_tokens.axes << ", documents "
+       << p.kv_len << ", head_dim " << p.head_dim << ", value_dim " << p.value_dim << ", scale " << p.scale
+       << ", softcap " << p.softcap << ", sinks " << p.sinks.size() << ", axes " << p.q_tokens.axes << ", documents "
        << !p.q_tokens.documents.empty() << ", sequences " << p.q_tokens.cu_seqlens.size();
   return text.str();
 }
@@ -332,8 +338,8 @@ testing::AssertionResult agrees(const small_oracle::problem& p, const small_orac
           const double wanted = expected.out[row * small_oracle::at(p.value_dim) + small_oracle::at(d)];
           const double allowed = expected.sees[row] ? bound * expected.largest_value : 0;
           if (!within(out.view(b, h, i, d), wanted, allowed))
-            return testing::AssertionFailure() << "out is " << to_double(out.view(b, h, i, d)) << ", expected " << wanted
-                                               << " within " << allowed << where() << ", element " << d;
+            return testing::AssertionFailure() << "out is " << to_double(out.view(b, h, i, d)) << ", expected "
+                                               << wanted << " within " << allowed << where() << ", element " << d;
         }
         if (lse.empty()) continue;
         const double wanted = expected.lse[row];
@@ -349,8 +355,8 @@ testing::AssertionResult agrees(const small_oracle::problem& p, const small_orac
 
 /// Keys and values that nobody sees, and queries that see nothing, get NaN and infinity.
 template <class Q, class KV>
-void poison_unseen(random_engine& random, const small_oracle::problem& p, const small_oracle::result& r, const buffer<Q>& q,
-                   const buffer<KV>& k, const buffer<KV>& v) {
+void poison_unseen(random_engine& random, const small_oracle::problem& p, const small_oracle::result& r,
+                   const buffer<Q>& q, const buffer<KV>& k, const buffer<KV>& v) {
   for (index_t b = 0; b < p.batch; ++b) {
     for (index_t h = 0; h < p.kv_heads; ++h)
       for (index_t j = 0; j < p.kv_len; ++j) {
@@ -378,7 +384,9 @@ testing::AssertionResult run_random_case(random_engine& random, const sizes& s, 
   p.head_dim = s.head_dim;
   p.value_dim = s.value_dim;
 
-  const auto any_layout = [&] { return one_of(random, {layout::heads_first, layout::tokens_first, layout::scattered}); };
+  const auto any_layout = [&] {
+    return one_of(random, {layout::heads_first, layout::tokens_first, layout::scattered});
+  };
   auto q = make_buffer<Q>(random, any_layout(), p.batch, p.heads, p.q_len, p.head_dim);
   auto k = make_buffer<KV>(random, any_layout(), p.batch, p.kv_heads, p.kv_len, p.head_dim);
   auto v = make_buffer<KV>(random, any_layout(), p.batch, p.kv_heads, p.kv_len, p.value_dim);
@@ -391,7 +399,8 @@ testing::AssertionResult run_random_case(random_engine& random, const sizes& s, 
   p.v = v.numbers();
 
   const index_t axes = chance(random, 5) ? pick(random, 2, 3) : 1;
-  const known_encoding encoding = random_encoding(random, p.heads, p.kv_heads, p.head_dim, axes, p.q_len + p.kv_len + 60);
+  const known_encoding encoding =
+      random_encoding(random, p.heads, p.kv_heads, p.head_dim, axes, p.q_len + p.kv_len + 60);
   p.positions = encoding.formula;
   random_tokens(random, p, encoding.whole_positions, axes);
   std::vector<unsigned char> cells;
@@ -431,7 +440,8 @@ testing::AssertionResult run_random_case(random_engine& random, const sizes& s, 
   };
   if (result && !(unchanged(k.memory, k_before) && unchanged(v.memory, v_before) && unchanged(q.memory, q_before)))
     result = testing::AssertionFailure() << "inputs were written to";
-  if (result && !out.gaps_untouched()) result = testing::AssertionFailure() << "memory between the rows of out was written";
+  if (result && !out.gaps_untouched())
+    result = testing::AssertionFailure() << "memory between the rows of out was written";
   if (!result) result << "\n" << describe(p) << "\nencoding " << encoding.name << ", mask " << mask_name;
   return result;
 }
@@ -443,7 +453,8 @@ void run_random_cases(std::uint64_t family, std::uint64_t count, Choose&& choose
   for (std::uint64_t i = 0; i < count; ++i) {
     random_engine random = engine_of(family, i);
     const sizes s = choose(random);
-    const testing::AssertionResult result = run_random_case<Q, KV, Out>(random, s, chance(random, 2) ? &memory : nullptr);
+    const testing::AssertionResult result =
+        run_random_case<Q, KV, Out>(random, s, chance(random, 2) ? &memory : nullptr);
     ASSERT_TRUE(result) << "case " << i << " of family " << family << ", POSENC_TEST_SEED=" << test_seed();
   }
 }

@@ -69,7 +69,8 @@ class AttentionErrors : public testing::Test {
     EXPECT_EQ(raised->code, code);
     EXPECT_EQ(raised->argument, argument);
     EXPECT_EQ(raised->text, value->what()) << "check and attention tell different things";
-    EXPECT_EQ(std::memcmp(memory_.data(), before_.data(), memory_.size() * sizeof(float)), 0) << "something was written";
+    EXPECT_EQ(std::memcmp(memory_.data(), before_.data(), memory_.size() * sizeof(float)), 0)
+        << "something was written";
     EXPECT_EQ(std::memcmp(lse_.data(), lse_before_.data(), lse_.size() * sizeof(float)), 0) << "lse was written";
   }
   void expect_accepted() {
@@ -80,9 +81,11 @@ class AttentionErrors : public testing::Test {
   }
 
   std::vector<float> memory_ = std::vector<float>(static_cast<std::size_t>(q_size + k_size + v_size + out_size + 1000));
-  std::vector<float> before_, lse_ = std::vector<float>(static_cast<std::size_t>(batch * heads * q_len), 77.0f), lse_before_;
+  std::vector<float> before_, lse_ = std::vector<float>(static_cast<std::size_t>(batch * heads * q_len), 77.0f),
+                              lse_before_;
 
-  tensor_view<float> q = view_bhtd(q_at(), batch, heads, q_len, dim), k = view_bhtd(k_at(), batch, kv_heads, kv_len, dim),
+  tensor_view<float> q = view_bhtd(q_at(), batch, heads, q_len, dim),
+                     k = view_bhtd(k_at(), batch, kv_heads, kv_len, dim),
                      v = view_bhtd(v_at(), batch, kv_heads, kv_len, value_dim),
                      out = view_bhtd(out_at(), batch, heads, q_len, value_dim);
   posenc::token_pair tokens{token_range(q_len, 2), token_range(kv_len)};
@@ -280,7 +283,8 @@ TEST_F(AttentionErrors, DocumentsOnOneSide) {
 
 TEST_F(AttentionErrors, CuSeqlens) {
   const std::vector<std::int32_t> q_bounds = {0, 1, 3}, k_bounds = {0, 2, 5};
-  tokens = {token_range(q_len).with_cu_seqlens(q_bounds.data(), 2), token_range(kv_len).with_cu_seqlens(k_bounds.data(), 2)};
+  tokens = {token_range(q_len).with_cu_seqlens(q_bounds.data(), 2),
+            token_range(kv_len).with_cu_seqlens(k_bounds.data(), 2)};
   expect_refused(errc::mismatch, "tokens.q", {"cu_seqlens", "2 batch rows"});
 }
 

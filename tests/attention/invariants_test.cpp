@@ -119,7 +119,8 @@ TYPED_TEST(Executors, DoNotChangeABit) {
     const auto serial = p.run(posenc::serial_executor{});
     for (const index_t count : {1, 2, 3, 7}) {
       expect_same<TypeParam>(serial, p.run(threads(count)), std::string(s.name) + ", threads " + std::to_string(count));
-      expect_same<TypeParam>(serial, p.run(backwards(count)), std::string(s.name) + ", backwards " + std::to_string(count));
+      expect_same<TypeParam>(serial, p.run(backwards(count)),
+                             std::string(s.name) + ", backwards " + std::to_string(count));
     }
     for (int i = 0; i < 3; ++i) expect_same<TypeParam>(serial, p.run(eigen), std::string(s.name) + ", Eigen's pool");
   }
@@ -128,7 +129,8 @@ TYPED_TEST(Executors, DoNotChangeABit) {
 TEST(ExecutorsOverCache, DoNotChangeABit) {
   attention_test::random_engine random(2);
   const auto k = random_buffer<float>(random, 1, 2, 3000, 8), v = random_buffer<float>(random, 1, 2, 3000, 8),
-             q = random_buffer<float>(random, 1, 4, 2, 8), a = make_buffer<float>(1, 4, 2, 8), b = make_buffer<float>(1, 4, 2, 8);
+             q = random_buffer<float>(random, 1, 4, 2, 8), a = make_buffer<float>(1, 4, 2, 8),
+             b = make_buffer<float>(1, 4, 2, 8);
   const any_encoding encoding = posenc::rope(posenc::frequency_ladder(8));
   posenc::kv_cache<float> cache({.kv_heads = 2, .head_dim = 8});
   cache.append(k.view, v.view, token_range(3000), encoding);
@@ -208,7 +210,8 @@ TYPED_TEST(Documents, DoNotReachEachOther) {
     posenc::attention(q.view, k.view, v.view, out.view, tokens, encoding, mask);
     return out;
   };
-  for (const any_mask& mask : {any_mask(posenc::causal{}), any_mask(posenc::bidirectional{}), any_mask(!posenc::causal{})}) {
+  for (const any_mask& mask :
+       {any_mask(posenc::causal{}), any_mask(posenc::bidirectional{}), any_mask(!posenc::causal{})}) {
     const auto before = run(mask);
     const auto kept_k = k.memory, kept_v = v.memory;
     for (int change = 0; change < 2; ++change) {
@@ -244,7 +247,8 @@ TEST(DocumentsPacked, EqualSeparateCalls) {
   const std::vector<int> lengths = {40, 1, 75, 30};
   const posenc::token_list tokens = posenc::packed_documents(lengths);
   const any_encoding encoding = posenc::combine(posenc::rope(posenc::frequency_ladder(8)), posenc::alibi(2));
-  const auto q = random_buffer<float>(random, 1, 2, tokens.count, 8), k = random_buffer<float>(random, 1, 1, tokens.count, 8),
+  const auto q = random_buffer<float>(random, 1, 2, tokens.count, 8),
+             k = random_buffer<float>(random, 1, 1, tokens.count, 8),
              v = random_buffer<float>(random, 1, 1, tokens.count, 8), out = make_buffer<float>(1, 2, tokens.count, 8);
   posenc::attention(q.view, k.view, v.view, out.view, tokens, encoding, posenc::causal{});
   index_t first = 0;
@@ -256,7 +260,8 @@ TEST(DocumentsPacked, EqualSeparateCalls) {
     const auto alone = make_buffer<float>(1, 2, length, 8);
     posenc::attention(part(q), part(k), part(v), alone.view, token_range(length), encoding, posenc::causal{});
     alone.for_each([&](index_t, index_t h, index_t t, index_t d) {
-      EXPECT_TRUE(attention_test::within(out.view(0, h, first + t, d), static_cast<double>(alone.view(0, h, t, d)), 8e-6));
+      EXPECT_TRUE(
+          attention_test::within(out.view(0, h, first + t, d), static_cast<double>(alone.view(0, h, t, d)), 8e-6));
     });
     first += length;
   }
@@ -275,7 +280,8 @@ TEST(Workspace, WhatItHoldsDoesNotMatter) {
         std::memset(memory.reserve_tiles(1 << 22), round == 0 ? 0xff : 0x7f, 1 << 22);
         expect_same<float>(expected, p.run(posenc::serial_executor{}, &memory), s.name);
         const problem<double> other(random, s, dim);  // one memory for all types
-        expect_same<double>(other.run(posenc::serial_executor{}), other.run(posenc::serial_executor{}, &memory), s.name);
+        expect_same<double>(other.run(posenc::serial_executor{}), other.run(posenc::serial_executor{}, &memory),
+                            s.name);
       }
 }
 

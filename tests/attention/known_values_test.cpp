@@ -25,7 +25,8 @@ TYPED_TEST(KnownValues, OneKeyGivesItsValue) {
   attention_test::random_engine random(1);
   for (const index_t value_dim : {1, 5, 64, 77}) {
     const auto q = random_buffer<TypeParam>(random, 2, 3, 4, 10), k = random_buffer<TypeParam>(random, 2, 3, 1, 10),
-               v = random_buffer<TypeParam>(random, 2, 3, 1, value_dim), out = make_buffer<TypeParam>(2, 3, 4, value_dim);
+               v = random_buffer<TypeParam>(random, 2, 3, 1, value_dim),
+               out = make_buffer<TypeParam>(2, 3, 4, value_dim);
     posenc::attention(q.view, k.view, v.view, out.view, {token_range(4, 9), token_range(1)}, posenc::nope{},
                       posenc::causal{});
     out.for_each([&](index_t b, index_t h, index_t t, index_t d) {
@@ -60,7 +61,8 @@ TYPED_TEST(KnownValues, OneKeyTakesAll) {
   call.options.scale = 1;
   const auto result = call.run();
   EXPECT_EQ(result.out[0][0], 130);
-  EXPECT_TRUE(attention_test::within(result.lse[0], 200, attention_test::tolerance<TypeParam>() * 201)) << result.lse[0];
+  EXPECT_TRUE(attention_test::within(result.lse[0], 200, attention_test::tolerance<TypeParam>() * 201))
+      << result.lse[0];
 }
 
 TYPED_TEST(KnownValues, LogisticOfTwoKeys) {
@@ -96,7 +98,8 @@ TYPED_TEST(KnownValues, OutMayBeTheQueries) {
   // Once a tile's rows are its own, once split into key ranges that are merged at the end.
   for (const index_t q_len : {1, 100}) {
     const index_t kv_len = q_len == 1 ? 2500 : 130;
-    const auto q = random_buffer<TypeParam>(random, 1, 4, q_len, 12), k = random_buffer<TypeParam>(random, 1, 2, kv_len, 12),
+    const auto q = random_buffer<TypeParam>(random, 1, 4, q_len, 12),
+               k = random_buffer<TypeParam>(random, 1, 2, kv_len, 12),
                v = random_buffer<TypeParam>(random, 1, 2, kv_len, 12), out = make_buffer<TypeParam>(1, 4, q_len, 12);
     const posenc::token_pair tokens(token_range(q_len, static_cast<double>(kv_len - q_len)), token_range(kv_len));
     posenc::attention(q.view, k.view, v.view, out.view, tokens, posenc::nope{}, posenc::causal{});
@@ -148,12 +151,14 @@ TEST(Attention, NamedAndRunTimePoliciesGiveTheSameBits) {
 TEST(Attention, OneDescriptionForAllRowsOrOneARow) {
   attention_test::random_engine random(5);
   const auto q = random_buffer<float>(random, 3, 1, 4, 8), k = random_buffer<float>(random, 3, 1, 6, 8),
-             v = random_buffer<float>(random, 3, 1, 6, 8), a = make_buffer<float>(3, 1, 4, 8), b = make_buffer<float>(3, 1, 4, 8);
+             v = random_buffer<float>(random, 3, 1, 6, 8), a = make_buffer<float>(3, 1, 4, 8),
+             b = make_buffer<float>(3, 1, 4, 8);
   std::vector<int> repeated;
   for (int row = 0; row < 3; ++row)
     for (int t = 0; t < 6; ++t) repeated.push_back(t);
   const auto rows = posenc::token_positions(repeated.data(), 6, 3);
-  posenc::attention(q.view, k.view, v.view, a.view, {token_range(4, 2), token_range(6)}, posenc::nope{}, posenc::causal{});
+  posenc::attention(q.view, k.view, v.view, a.view, {token_range(4, 2), token_range(6)}, posenc::nope{},
+                    posenc::causal{});
   posenc::attention(q.view, k.view, v.view, b.view, {token_range(4, 2), rows}, posenc::nope{}, posenc::causal{});
   EXPECT_TRUE(attention_test::same_elements(a, b));
 }
@@ -163,7 +168,8 @@ TEST(Attention, RaggedEqualsOneCallASequence) {
   attention_test::random_engine random(6);
   const std::vector<std::int32_t> q_bounds = {0, 3, 3, 4, 50}, k_bounds = {0, 70, 75, 75, 140};
   const auto q = random_buffer<float>(random, 1, 2, 50, 8), k = random_buffer<float>(random, 1, 2, 140, 8),
-             v = random_buffer<float>(random, 1, 2, 140, 8), a = make_buffer<float>(1, 2, 50, 8), b = make_buffer<float>(1, 2, 50, 8);
+             v = random_buffer<float>(random, 1, 2, 140, 8), a = make_buffer<float>(1, 2, 50, 8),
+             b = make_buffer<float>(1, 2, 50, 8);
   const auto q_list = posenc::ragged_sequences(q_bounds, {67, 4, 0, 19});
   const auto k_list = posenc::ragged_sequences(k_bounds);
   posenc::attention(q.view, k.view, v.view, a.view, {q_list, k_list}, posenc::nope{}, posenc::causal{});
@@ -174,7 +180,8 @@ TEST(Attention, RaggedEqualsOneCallASequence) {
                                         {1, x.view.heads(), bounds[i + 1] - bounds[i], x.view.dim()},
                                         {x.view.stride(0), x.view.stride(1), x.view.stride(2), 1});
     };
-    const auto qs = part(q, q_bounds, s), ks = part(k, k_bounds, s), vs = part(v, k_bounds, s), os = part(b, q_bounds, s);
+    const auto qs = part(q, q_bounds, s), ks = part(k, k_bounds, s), vs = part(v, k_bounds, s),
+               os = part(b, q_bounds, s);
     posenc::attention(qs, ks, vs, os, {token_range(qs.tokens(), offsets[s]), token_range(ks.tokens())}, posenc::nope{},
                       posenc::causal{});
   }

@@ -29,7 +29,8 @@ using posenc::token_range;
 /// Tokens [first, first + count) of a batch row, or of all rows.
 template <class T>
 tensor_view<const T> cut(const buffer<T>& x, index_t row, index_t first, index_t count) {
-  return {x.view.row(row, 0, first), {1, x.view.heads(), count, x.view.dim()}, {0, x.view.stride(1), x.view.stride(2), 1}};
+  return {
+      x.view.row(row, 0, first), {1, x.view.heads(), count, x.view.dim()}, {0, x.view.stride(1), x.view.stride(2), 1}};
 }
 
 any_encoding rope_and_alibi(index_t heads, index_t dim) {
@@ -46,8 +47,10 @@ TYPED_TEST(KvCache, DecodeEqualsPrefill) {
   using real = posenc::compute_type<T>;
   constexpr index_t heads = 4, kv_heads = 2, dim = 16, value_dim = 12, prompt = 61, total = 140;
   attention_test::random_engine random(1);
-  const auto q = random_buffer<real>(random, 1, heads, total, dim), k = random_buffer<real>(random, 1, kv_heads, total, dim),
-             v = random_buffer<real>(random, 1, kv_heads, total, value_dim), whole = make_buffer<real>(1, heads, total, value_dim),
+  const auto q = random_buffer<real>(random, 1, heads, total, dim),
+             k = random_buffer<real>(random, 1, kv_heads, total, dim),
+             v = random_buffer<real>(random, 1, kv_heads, total, value_dim),
+             whole = make_buffer<real>(1, heads, total, value_dim),
              stepwise = make_buffer<real>(1, heads, total, value_dim);
   const any_encoding encoding = rope_and_alibi(heads, dim);
   const posenc::any_mask mask = posenc::causal{} & posenc::sliding_window{.left = 90};
@@ -69,8 +72,10 @@ TYPED_TEST(KvCache, DecodeEqualsPrefill) {
   }
   const double bound = 2 * attention_test::tolerance<T>();
   whole.for_each([&](index_t b, index_t h, index_t t, index_t d) {
-    EXPECT_TRUE(attention_test::within(stepwise.view(b, h, t, d), attention_test::to_double(whole.view(b, h, t, d)), bound * 2))
-        << "[" << h << ", " << t << ", " << d << "]: " << stepwise.view(b, h, t, d) << " and " << whole.view(b, h, t, d);
+    EXPECT_TRUE(
+        attention_test::within(stepwise.view(b, h, t, d), attention_test::to_double(whole.view(b, h, t, d)), bound * 2))
+        << "[" << h << ", " << t << ", " << d << "]: " << stepwise.view(b, h, t, d) << " and "
+        << whole.view(b, h, t, d);
   });
 }
 
@@ -78,7 +83,8 @@ TYPED_TEST(KvCache, DecodeEqualsPrefill) {
 TEST(KvCacheExact, WholePromptAtOnceGivesTheSameBits) {
   attention_test::random_engine random(2);
   const auto q = random_buffer<float>(random, 1, 2, 130, 8), k = random_buffer<float>(random, 1, 2, 130, 8),
-             v = random_buffer<float>(random, 1, 2, 130, 8), a = make_buffer<float>(1, 2, 130, 8), b = make_buffer<float>(1, 2, 130, 8);
+             v = random_buffer<float>(random, 1, 2, 130, 8), a = make_buffer<float>(1, 2, 130, 8),
+             b = make_buffer<float>(1, 2, 130, 8);
   const any_encoding encoding = rope_and_alibi(2, 8);
   posenc::attention(q.view, k.view, v.view, a.view, token_range(130), encoding, posenc::causal{});
   kv_cache<float> cache({.kv_heads = 2, .head_dim = 8});
@@ -121,7 +127,8 @@ void expect_same_blocks(const kv_cache<T>& a, const kv_cache<T>& b) {
 
 /// Appends `total` tokens, `step` at a time.
 template <class T, class Data>
-void append_in_steps(kv_cache<T>& cache, const buffer<Data>& k, const buffer<Data>& v, const posenc::token_list& list, index_t step) {
+void append_in_steps(kv_cache<T>& cache, const buffer<Data>& k, const buffer<Data>& v, const posenc::token_list& list,
+                     index_t step) {
   const posenc::rope rope(posenc::frequency_ladder(10), {.frequency_axis = {0, 1, 1, 0, 1}});
   for (index_t done = 0; done < list.count; done += step) {
     const index_t n = (std::min)(step, list.count - done);
@@ -205,15 +212,18 @@ TYPED_TEST(KvCache, SequencesOfDifferentLengths) {
   constexpr index_t sequences = 4, heads = 4, kv_heads = 2, dim = 8;
   const index_t lengths[] = {5, 0, 130, 64};
   attention_test::random_engine random(5);
-  const auto k = random_buffer<T>(random, sequences, kv_heads, 130, dim), v = random_buffer<T>(random, sequences, kv_heads, 130, dim);
-  const auto q = random_buffer<real>(random, sequences, heads, 1, dim), out = make_buffer<real>(sequences, heads, 1, dim);
+  const auto k = random_buffer<T>(random, sequences, kv_heads, 130, dim),
+             v = random_buffer<T>(random, sequences, kv_heads, 130, dim);
+  const auto q = random_buffer<real>(random, sequences, heads, 1, dim),
+             out = make_buffer<real>(sequences, heads, 1, dim);
   const any_encoding encoding = rope_and_alibi(heads, dim);
   kv_cache<T> cache({.kv_heads = kv_heads, .head_dim = dim, .sequences = sequences});
   // In turns, so that sequences grow on their own.
   for (index_t done = 0; done < 130; done += 13)
     for (index_t s = 0; s < sequences; ++s) {
       const index_t n = (std::min)(index_t{13}, lengths[s] - done);
-      if (n > 0) cache.append(s, cut(k, s, done, n), cut(v, s, done, n), token_range(n, static_cast<double>(done)), encoding);
+      if (n > 0)
+        cache.append(s, cut(k, s, done, n), cut(v, s, done, n), token_range(n, static_cast<double>(done)), encoding);
     }
   std::vector<double> positions;
   for (index_t s = 0; s < sequences; ++s) {
@@ -229,29 +239,32 @@ TYPED_TEST(KvCache, SequencesOfDifferentLengths) {
   for (index_t s = 0; s < sequences; ++s) {
     kv_cache<T> own({.kv_heads = kv_heads, .head_dim = dim});
     own.append(cut(k, s, 0, lengths[s]), cut(v, s, 0, lengths[s]), token_range(lengths[s]), encoding);
-    const tensor_view<real> row(alone.view.row(s, 0, 0), {1, heads, 1, dim}, {0, alone.view.stride(1), alone.view.stride(2), 1});
-    posenc::attention(cut(q, s, 0, 1), own, row, token_range(1, positions[static_cast<std::size_t>(s)]), encoding, posenc::causal{});
+    const tensor_view<real> row(alone.view.row(s, 0, 0), {1, heads, 1, dim},
+                                {0, alone.view.stride(1), alone.view.stride(2), 1});
+    posenc::attention(cut(q, s, 0, 1), own, row, token_range(1, positions[static_cast<std::size_t>(s)]), encoding,
+                      posenc::causal{});
   }
   EXPECT_TRUE(attention_test::same_elements(out, alone));
   for (index_t h = 0; h < heads; ++h)
     for (index_t d = 0; d < dim; ++d) EXPECT_EQ(attention_test::to_double(out.view(1, h, 0, d)), 0) << "no keys";
 
   // The same queries as ragged sequences of one row.
-  const auto ragged_q = make_buffer<real>(1, heads, sequences, dim), ragged_out = make_buffer<real>(1, heads, sequences, dim);
+  const auto ragged_q = make_buffer<real>(1, heads, sequences, dim),
+             ragged_out = make_buffer<real>(1, heads, sequences, dim);
   ragged_q.for_each([&](index_t, index_t h, index_t s, index_t d) { ragged_q.view(0, h, s, d) = q.view(s, h, 0, d); });
   const std::vector<std::int64_t> bounds = {0, 1, 2, 3, 4};
   const auto ragged = posenc::token_positions(positions.data(), 4).with_cu_seqlens(bounds.data(), 4);
   posenc::attention(ragged_q.view, cache, ragged_out.view, ragged, encoding, posenc::causal{});
-  ragged_out.for_each([&](index_t, index_t h, index_t s, index_t d) {
-    EXPECT_EQ(ragged_out.view(0, h, s, d), out.view(s, h, 0, d));
-  });
+  ragged_out.for_each(
+      [&](index_t, index_t h, index_t s, index_t d) { EXPECT_EQ(ragged_out.view(0, h, s, d), out.view(s, h, 0, d)); });
 }
 
 TEST(KvCacheSequences, RaggedQueriesOfDifferentNumbers) {
   constexpr index_t dim = 8;
   attention_test::random_engine random(6);
   const auto k = random_buffer<float>(random, 2, 1, 90, dim), v = random_buffer<float>(random, 2, 1, 90, dim);
-  const auto q = random_buffer<float>(random, 1, 2, 12, dim), a = make_buffer<float>(1, 2, 12, dim), b = make_buffer<float>(1, 2, 12, dim);
+  const auto q = random_buffer<float>(random, 1, 2, 12, dim), a = make_buffer<float>(1, 2, 12, dim),
+             b = make_buffer<float>(1, 2, 12, dim);
   const any_encoding encoding = rope_and_alibi(2, dim);
   kv_cache<float> cache({.kv_heads = 1, .head_dim = dim, .sequences = 2});
   cache.append(0, cut(k, 0, 0, 90), cut(v, 0, 0, 90), token_range(90), encoding);
@@ -261,10 +274,10 @@ TEST(KvCacheSequences, RaggedQueriesOfDifferentNumbers) {
   const auto part = [](const buffer<float>& x, index_t first, index_t n) {
     return tensor_view<float>(x.view.row(0, 0, first), {1, 2, n, dim}, {0, x.view.stride(1), x.view.stride(2), 1});
   };
-  posenc::attention(part(q, 0, 10), cut(k, 0, 0, 90), cut(v, 0, 0, 90), part(b, 0, 10), {token_range(10, 80), token_range(90)},
-                    encoding, posenc::causal{});
-  posenc::attention(part(q, 10, 2), cut(k, 1, 0, 17), cut(v, 1, 0, 17), part(b, 10, 2), {token_range(2, 15), token_range(17)},
-                    encoding, posenc::causal{});
+  posenc::attention(part(q, 0, 10), cut(k, 0, 0, 90), cut(v, 0, 0, 90), part(b, 0, 10),
+                    {token_range(10, 80), token_range(90)}, encoding, posenc::causal{});
+  posenc::attention(part(q, 10, 2), cut(k, 1, 0, 17), cut(v, 1, 0, 17), part(b, 10, 2),
+                    {token_range(2, 15), token_range(17)}, encoding, posenc::causal{});
   EXPECT_TRUE(attention_test::same_elements(a, b));
 }
 
@@ -275,7 +288,8 @@ TYPED_TEST(KvCache, UnseenKeysMayHoldAnything) {
   attention_test::random_engine random(7);
   const index_t total = 100;
   auto k = random_buffer<T>(random, 1, 1, total, 6), v = random_buffer<T>(random, 1, 1, total, 6);
-  const auto q = random_buffer<T>(random, 1, 2, 3, 6), clean = make_buffer<T>(1, 2, 3, 6), dirty = make_buffer<T>(1, 2, 3, 6);
+  const auto q = random_buffer<T>(random, 1, 2, 3, 6), clean = make_buffer<T>(1, 2, 3, 6),
+             dirty = make_buffer<T>(1, 2, 3, 6);
   std::vector<std::int64_t> documents(static_cast<std::size_t>(total));
   for (auto& d : documents) d = pick(random, -1, 1);
   const std::vector<std::int64_t> q_documents = {0, 0, 0};
@@ -291,7 +305,8 @@ TYPED_TEST(KvCache, UnseenKeysMayHoldAnything) {
           }
     kv_cache<T> cache({.kv_heads = 1, .head_dim = 6});
     cache.append(k.view, v.view, k_tokens, posenc::rope(posenc::frequency_ladder(6)));
-    posenc::attention(q.view, cache, out->view, q_tokens, posenc::rope(posenc::frequency_ladder(6)), posenc::bidirectional{});
+    posenc::attention(q.view, cache, out->view, q_tokens, posenc::rope(posenc::frequency_ladder(6)),
+                      posenc::bidirectional{});
   }
   EXPECT_TRUE(attention_test::same_elements(clean, dirty));
 }
@@ -300,7 +315,8 @@ TYPED_TEST(KvCache, UnseenKeysMayHoldAnything) {
 TEST(KvCacheHalf, ValuesThatOverflowWhenStored) {
   const auto k = make_buffer<float>(1, 1, 3, 2), v = make_buffer<float>(1, 1, 3, 2), q = make_buffer<float>(1, 1, 1, 2),
              out = make_buffer<float>(1, 1, 1, 2);
-  for (const auto* b : {&k, &v, &q}) b->for_each([&](index_t i, index_t h, index_t t, index_t d) { b->view(i, h, t, d) = 1; });
+  for (const auto* b : {&k, &v, &q})
+    b->for_each([&](index_t i, index_t h, index_t t, index_t d) { b->view(i, h, t, d) = 1; });
   v.view(0, 0, 2, 1) = 1e6f;
   k.view(0, 0, 2, 0) = -1e6f;
   kv_cache<posenc::half> cache({.kv_heads = 1, .head_dim = 2});
@@ -315,7 +331,8 @@ TEST(KvCacheHalf, ValuesThatOverflowWhenStored) {
 TEST(KvCacheMask, DenseMaskCountsFromTheStartOfTheSequence) {
   attention_test::random_engine random(8);
   const auto k = random_buffer<float>(random, 1, 1, 90, 4), v = random_buffer<float>(random, 1, 1, 90, 4),
-             q = random_buffer<float>(random, 1, 1, 2, 4), a = make_buffer<float>(1, 1, 2, 4), b = make_buffer<float>(1, 1, 2, 4);
+             q = random_buffer<float>(random, 1, 1, 2, 4), a = make_buffer<float>(1, 1, 2, 4),
+             b = make_buffer<float>(1, 1, 2, 4);
   std::vector<unsigned char> cells(180);
   for (auto& c : cells) c = static_cast<unsigned char>(pick(random, 0, 1));
   const posenc::dense_mask<unsigned char> mask(cells.data(), 2, 90);

@@ -72,7 +72,8 @@ class Layouts : public testing::Test {
 // One buffer [batch, tokens, (q heads + k heads + v heads) x dim], and the output in another row of the same allocation.
 TEST_F(Layouts, FusedProjection) {
   constexpr index_t batch = 2, heads = 4, kv_heads = 2, width = (heads + 2 * kv_heads) * dim + 3;
-  const auto q = random_buffer<float>(random_, batch, heads, tokens, dim), k = random_buffer<float>(random_, batch, kv_heads, tokens, dim),
+  const auto q = random_buffer<float>(random_, batch, heads, tokens, dim),
+             k = random_buffer<float>(random_, batch, kv_heads, tokens, dim),
              v = random_buffer<float>(random_, batch, kv_heads, tokens, dim);
   std::vector<float> fused(static_cast<std::size_t>(batch * tokens * width), 77.0f);
   const auto part = [&](index_t first, index_t count) {
@@ -104,7 +105,8 @@ TEST_F(Layouts, EigenInBothOrders) {
   const auto q = random_buffer<float>(random_, 1, 1, tokens, dim), k = random_buffer<float>(random_, 1, 1, tokens, dim),
              v = random_buffer<float>(random_, 1, 1, tokens, dim);
   const auto wanted = expected(q, k, v);
-  const Eigen::Map<const row_major> qr(q.memory.data(), tokens, dim), kr(k.memory.data(), tokens, dim), vr(v.memory.data(), tokens, dim);
+  const Eigen::Map<const row_major> qr(q.memory.data(), tokens, dim), kr(k.memory.data(), tokens, dim),
+      vr(v.memory.data(), tokens, dim);
   row_major out = row_major::Zero(tokens, dim);
   attend(qr, kr, vr, out);
   const Eigen::Map<const row_major> w(wanted.memory.data(), tokens, dim);
@@ -124,8 +126,8 @@ TEST_F(Layouts, EigenInBothOrders) {
 
 TEST_F(Layouts, MdspanLikeObjects) {
   constexpr index_t heads = 3;
-  const auto q = random_buffer<float>(random_, 1, heads, tokens, dim), k = random_buffer<float>(random_, 1, 1, tokens, dim),
-             v = random_buffer<float>(random_, 1, 1, tokens, dim);
+  const auto q = random_buffer<float>(random_, 1, heads, tokens, dim),
+             k = random_buffer<float>(random_, 1, 1, tokens, dim), v = random_buffer<float>(random_, 1, 1, tokens, dim);
   const auto wanted = expected(q, k, v);
   const auto out = make_buffer<float>(1, heads, tokens, dim);
   const mdspan_toy<const float, 3> q3{q.memory.data(), {heads, tokens, dim}, {tokens * dim, dim, 1}};
@@ -156,8 +158,9 @@ TEST_F(Layouts, UsersOwnType) {
 
 // Stride 0 shares keys and values between batch rows or heads without a copy.
 TEST_F(Layouts, SharedByStrideZero) {
-  const auto q = random_buffer<float>(random_, 3, 4, tokens, dim), one = random_buffer<float>(random_, 1, 1, tokens, dim),
-             copies = make_buffer<float>(3, 2, tokens, dim), out = make_buffer<float>(3, 4, tokens, dim);
+  const auto q = random_buffer<float>(random_, 3, 4, tokens, dim),
+             one = random_buffer<float>(random_, 1, 1, tokens, dim), copies = make_buffer<float>(3, 2, tokens, dim),
+             out = make_buffer<float>(3, 4, tokens, dim);
   copies.for_each([&](index_t b, index_t h, index_t t, index_t d) { copies.view(b, h, t, d) = one.view(0, 0, t, d); });
   const tensor_view<const float> shared(one.memory.data(), {3, 2, tokens, dim}, {0, 0, dim, 1});
   attend(q.view, shared, shared, out.view);

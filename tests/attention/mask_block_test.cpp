@@ -24,7 +24,8 @@ struct some_tokens {
 
   index_t count() const { return static_cast<index_t>(order.size()); }
   token_block block() const {
-    return {*std::min_element(order.begin(), order.end()), *std::max_element(order.begin(), order.end()), 0, count(), 0, 0};
+    return {
+        *std::min_element(order.begin(), order.end()), *std::max_element(order.begin(), order.end()), 0, count(), 0, 0};
   }
   token at(index_t i) const {
     const auto j = static_cast<std::size_t>(i);
@@ -113,8 +114,7 @@ TEST(MaskBlock, ConsecutiveOrdersAreSettledExactly) {
     for (const double a : q.order)
       for (const double b : k.order) visible += mask.visible(a, b, 0, 0);
     const index_t pairs = q.count() * k.count();
-    const visibility truth =
-        visible == 0 ? visibility::none : visible == pairs ? visibility::all : visibility::some;
+    const visibility truth = visible == 0 ? visibility::none : visible == pairs ? visibility::all : visibility::some;
     ASSERT_EQ(mask.mask.classify(q.block(), k.block()), truth)
         << mask.name << ", queries from " << q.order[0] << " (" << q.count() << "), keys from " << k.order[0] << " ("
         << k.count() << ")";
@@ -201,7 +201,8 @@ TEST(MaskBits, IntervalsAreOfferedWhereTheyExist) {
   static_assert(posenc::interval_mask<decltype(posenc::causal{} & posenc::sliding_window{})>);
   static_assert(!posenc::interval_mask<decltype(posenc::causal{} | posenc::prefix{})>);
   static_assert(!posenc::interval_mask<decltype(!posenc::causal{})>);
-  const auto empty = posenc::causal{} & posenc::sliding_window{.left = -3, .right = 9};  // sees nothing below, nothing above
+  const auto empty =
+      posenc::causal{} & posenc::sliding_window{.left = -3, .right = 9};  // sees nothing below, nothing above
   EXPECT_GT(empty.interval(0).first, empty.interval(0).last);
 }
 

@@ -58,8 +58,8 @@ inline known_mask chunk_mask(double c) {
           "chunk{" + std::to_string(c) + "}"};
 }
 inline known_mask documents_mask() {
-  return {posenc::documents{},
-          [](double, double, std::int64_t q, std::int64_t k) { return q == k && k != -1; }, "documents"};
+  return {posenc::documents{}, [](double, double, std::int64_t q, std::int64_t k) { return q == k && k != -1; },
+          "documents"};
 }
 
 inline known_mask operator&(const known_mask& a, const known_mask& b) {
@@ -82,7 +82,8 @@ inline known_mask random_leaf(random_engine& random) {
     case 1: return window_mask(static_cast<double>(pick(random, 0, 20)), 0);
     case 2: return window_mask(quarter(0, 80), quarter(0, 80));
     case 3: return prefix_mask(quarter(-60, 240));
-    case 4: return chunk_mask(static_cast<double>(pick(random, 1, 3)) * std::exp2(static_cast<double>(pick(random, -1, 4))));
+    case 4:
+      return chunk_mask(static_cast<double>(pick(random, 1, 3)) * std::exp2(static_cast<double>(pick(random, -1, 4))));
     case 5: return documents_mask();
     default: return causal_mask();
   }

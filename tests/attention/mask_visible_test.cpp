@@ -33,8 +33,7 @@ TEST(MaskVisible, BidirectionalSeesAll) {
 
 TEST(MaskVisible, WindowEndsAreIncluded) {
   constexpr posenc::sliding_window window{.left = 2, .right = 1};
-  for (double key = -3; key <= 5; ++key)
-    EXPECT_EQ(sees(window, 2, key), key >= 0 && key <= 3) << key;
+  for (double key = -3; key <= 5; ++key) EXPECT_EQ(sees(window, 2, key), key >= 0 && key <= 3) << key;
   EXPECT_FALSE(sees(window, 2, -0.25));
   EXPECT_FALSE(sees(window, 2, 3.25));
   EXPECT_TRUE(sees(posenc::sliding_window{}, 5, 5)) << "an empty window sees its own order";
@@ -214,9 +213,8 @@ TEST(DenseMask, ShapeErrors) {
 }
 
 TEST(PredicateMask, SeesWholeTokens) {
-  const posenc::predicate_mask mask([](const token& q, const token& k) {
-    return q.position[1] == k.position[0] && q.head == 2 && k.document == 7;
-  });
+  const posenc::predicate_mask mask(
+      [](const token& q, const token& k) { return q.position[1] == k.position[0] && q.head == 2 && k.document == 7; });
   const double qp[] = {1, 2}, kp[] = {2, 5};
   EXPECT_TRUE(mask.visible(token{.head = 2, .position = qp}, token{.document = 7, .position = kp}));
   EXPECT_FALSE(mask.visible(token{.head = 1, .position = qp}, token{.document = 7, .position = kp}));

@@ -49,7 +49,8 @@ template <class Mask>
 std::vector<double> means(const Mask& mask, index_t heads, index_t kv_heads, index_t q_len, index_t kv_len) {
   const auto q = make_buffer<float>(1, heads, q_len, 2), k = make_buffer<float>(1, kv_heads, kv_len, 2),
              v = make_buffer<float>(1, kv_heads, kv_len, 1), out = make_buffer<float>(1, heads, q_len, 1);
-  for (const auto* b : {&q, &k}) b->for_each([&](index_t i, index_t h, index_t t, index_t d) { b->view(i, h, t, d) = 0; });
+  for (const auto* b : {&q, &k})
+    b->for_each([&](index_t i, index_t h, index_t t, index_t d) { b->view(i, h, t, d) = 0; });
   v.for_each([&](index_t, index_t h, index_t t, index_t) { v.view(0, h, t, 0) = static_cast<float>(t + 1); });
   posenc::attention(q.view, k.view, v.view, out.view, {token_range(q_len), token_range(kv_len)}, posenc::nope{}, mask);
   return out.numbers();
@@ -96,8 +97,10 @@ TEST(OwnMask, PredicateSeesWholeTokens) {
   };
   fill_list(q_list, q_len);
   fill_list(k_list, kv_len);
-  const auto q = random_buffer<float>(random, batch, heads, q_len, 4), k = random_buffer<float>(random, batch, kv_heads, kv_len, 4),
-             v = random_buffer<float>(random, batch, kv_heads, kv_len, 4), out = make_buffer<float>(batch, heads, q_len, 4);
+  const auto q = random_buffer<float>(random, batch, heads, q_len, 4),
+             k = random_buffer<float>(random, batch, kv_heads, kv_len, 4),
+             v = random_buffer<float>(random, batch, kv_heads, kv_len, 4),
+             out = make_buffer<float>(batch, heads, q_len, 4);
   int asked = 0, wrong = 0, of_other_documents = 0;
   std::set<index_t> seen_heads, seen_keys;
   const auto right = [&](const posenc::token_list& list, const token& t) {
@@ -160,7 +163,8 @@ TEST(OwnEncoding, IsAskedAboutRealKeysOnly) {
   for (const index_t kv_len : {1, 5, 63, 64, 70, 130}) {
     for (const bool consecutive : {true, false}) {
       std::vector<double> q_positions = {100, 103}, k_positions;
-      for (index_t j = 0; j < kv_len; ++j) k_positions.push_back(static_cast<double>(consecutive ? 20 + j : 20 + j / 2 * 3));
+      for (index_t j = 0; j < kv_len; ++j)
+        k_positions.push_back(static_cast<double>(consecutive ? 20 + j : 20 + j / 2 * 3));
       const auto q = random_buffer<float>(random, 1, 1, 2, 4), k = random_buffer<float>(random, 1, 1, kv_len, 4),
                  v = random_buffer<float>(random, 1, 1, kv_len, 4), out = make_buffer<float>(1, 1, 2, 4);
       std::set<double> asked;
@@ -181,7 +185,8 @@ TEST(OwnEncoding, IsAskedAboutRealKeysOnly) {
       posenc::kv_cache<float> cache({.kv_heads = 1, .head_dim = 4});
       cache.append(k.view, v.view, tokens.k, posenc::nope{});
       posenc::attention(q.view, cache, out.view, tokens.q, encoding, posenc::bidirectional{});
-      EXPECT_EQ(distances_outside(asked, truth), "") << kv_len << " cached keys" << (consecutive ? ", consecutive" : "");
+      EXPECT_EQ(distances_outside(asked, truth), "")
+          << kv_len << " cached keys" << (consecutive ? ", consecutive" : "");
     }
   }
 }
@@ -194,8 +199,7 @@ struct distance_bias {
     using number = typename Keys::value_type;
     const number half(0.5), factor(static_cast<typename Keys::real_type>(head + 1) / 64);
     number by_hand = keys.distance(1);
-    return half * factor * (keys.distance(1) + by_hand) +
-           keys.map([&](double) { return 0.0; }, 0);
+    return half * factor * (keys.distance(1) + by_hand) + keys.map([&](double) { return 0.0; }, 0);
   }
 };
 
@@ -208,8 +212,9 @@ TEST(OwnEncoding, ReadsTheAxisItNames) {
     p.q_len = q_len;
     p.kv_len = kv_len;
     p.head_dim = p.value_dim = 4;
-    const auto q = random_buffer<double>(random, 1, heads, q_len, 4), k = random_buffer<double>(random, 1, 1, kv_len, 4),
-               v = random_buffer<double>(random, 1, 1, kv_len, 4), out = make_buffer<double>(1, heads, q_len, 4);
+    const auto q = random_buffer<double>(random, 1, heads, q_len, 4),
+               k = random_buffer<double>(random, 1, 1, kv_len, 4), v = random_buffer<double>(random, 1, 1, kv_len, 4),
+               out = make_buffer<double>(1, heads, q_len, 4);
     p.q = q.numbers();
     p.k = k.numbers();
     p.v = v.numbers();
@@ -227,7 +232,8 @@ TEST(OwnEncoding, ReadsTheAxisItNames) {
     };
     fill_list(p.q_tokens, q_len, 40);
     fill_list(p.k_tokens, kv_len, 3);
-    posenc::attention(q.view, k.view, v.view, out.view, {p.q_tokens, p.k_tokens}, distance_bias{}, posenc::bidirectional{});
+    posenc::attention(q.view, k.view, v.view, out.view, {p.q_tokens, p.k_tokens}, distance_bias{},
+                      posenc::bidirectional{});
     const small_oracle::result expected = small_oracle::attend(p);
     const std::vector<double> got = out.numbers();
     for (std::size_t i = 0; i < got.size(); ++i)

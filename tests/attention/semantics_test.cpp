@@ -77,7 +77,8 @@ posenc::any_encoding encoding_of(const json& e) {
     options.offset = e.at("offset").get<index_t>();
     if (e.contains("frequency_axis")) options.frequency_axis = e.at("frequency_axis").get<std::vector<index_t>>();
     const auto inv_freq = e.at("inv_freq").get<std::vector<double>>();
-    return posenc::rope(posenc::frequency_ladder::from_inv_freq(inv_freq, e.at("attention_factor").get<double>()), options);
+    return posenc::rope(posenc::frequency_ladder::from_inv_freq(inv_freq, e.at("attention_factor").get<double>()),
+                        options);
   }
   EXPECT_EQ(type, "none");
   return posenc::nope{};
@@ -90,13 +91,15 @@ any_mask mask_of(const json& rule, const any_mask& dense) {
   if (name == "all") return posenc::bidirectional{};
   if (name == "documents") return posenc::documents{};
   if (name == "causal") return posenc::causal{};
-  if (name == "window") return posenc::sliding_window{.left = x.at("left").get<double>(), .right = x.at("right").get<double>()};
+  if (name == "window")
+    return posenc::sliding_window{.left = x.at("left").get<double>(), .right = x.at("right").get<double>()};
   if (name == "prefix") return posenc::prefix{.length = x.at("n").get<double>()};
   if (name == "chunk") return posenc::chunk{.size = x.at("c").get<double>()};
   if (name == "dense") return dense;
   if (name == "not") return !mask_of(x, dense);
   any_mask all = mask_of(x[0], dense);
-  for (std::size_t i = 1; i < x.size(); ++i) all = name == "and" ? any_mask(all & mask_of(x[i], dense)) : any_mask(all | mask_of(x[i], dense));
+  for (std::size_t i = 1; i < x.size(); ++i)
+    all = name == "and" ? any_mask(all & mask_of(x[i], dense)) : any_mask(all | mask_of(x[i], dense));
   return all;
 }
 
@@ -185,20 +188,23 @@ void run_case(const json& c) {
   for (const json& part : c.at("parts")) {
     const index_t begin = extent(part, "k_begin"), count = extent(part, "k_end") - begin;
     const auto range = [&](const buffer<T>& x) {
-      return posenc::tensor_view<const T>(x.view.row(0, 0, begin), {x.view.batch(), x.view.heads(), count, x.view.dim()},
+      return posenc::tensor_view<const T>(x.view.row(0, 0, begin),
+                                          {x.view.batch(), x.view.heads(), count, x.view.dim()},
                                           {x.view.stride(0), x.view.stride(1), x.view.stride(2), 1});
     };
     posenc::token_list keys = k_tokens;
-    keys.positions = std::vector<double>(k_tokens.positions.begin() + begin, k_tokens.positions.begin() + begin + count);
+    keys.positions =
+        std::vector<double>(k_tokens.positions.begin() + begin, k_tokens.positions.begin() + begin + count);
     keys.count = count;
     ASSERT_EQ(k_tokens.positions.size(), static_cast<std::size_t>(k_tokens.count)) << "one row, one axis";
     outs.push_back(out_like());
     part_lses.emplace_back(lse.size());
     options.lse = lse_of(part_lses.back());
-    posenc::attention(q.read_only(), range(k), range(v), outs.back().view, {q_tokens, keys}, encoding_of(c.at("encoding")),
-                      mask, options);
+    posenc::attention(q.read_only(), range(k), range(v), outs.back().view, {q_tokens, keys},
+                      encoding_of(c.at("encoding")), mask, options);
     const std::vector<double> wide(part_lses.back().begin(), part_lses.back().end());
-    expect_same(c.at("name").get<std::string>() + ", part", part.at("output"), part.at("lse"), outs.back(), wide, largest);
+    expect_same(c.at("name").get<std::string>() + ", part", part.at("output"), part.at("lse"), outs.back(), wide,
+                largest);
   }
   std::vector<posenc::attention_part<T>> parts;
   for (std::size_t i = 0; i < outs.size(); ++i) parts.push_back({outs[i].view, part_lses[i].data()});

@@ -68,7 +68,8 @@ TEST_F(OverlapsRandom, ExactForEqualStrides) {
     ++(truth ? met : apart);
     ASSERT_EQ(posenc::detail::overlaps(a, b), truth)
         << describe("a", a, memory_.data() + middle) << describe("b", b, memory_.data() + middle);
-    ASSERT_EQ(posenc::detail::overlaps(b, a), truth) << "the other way round\n"
+    ASSERT_EQ(posenc::detail::overlaps(b, a), truth)
+        << "the other way round\n"
         << describe("a", a, memory_.data() + middle) << describe("b", b, memory_.data() + middle);
   }
   EXPECT_GT(met, 2000);
@@ -130,9 +131,7 @@ TEST(Overlaps, OneStepFromEachOther) {
 // Different element types over one buffer, at addresses that are no multiple of the larger one.
 TEST(Overlaps, OtherElementTypes) {
   alignas(8) char buffer[128] = {};
-  const auto at = [&](index_t byte) {
-    return posenc::view_bhtd(reinterpret_cast<double*>(buffer + byte), 1, 1, 1, 4);
-  };
+  const auto at = [&](index_t byte) { return posenc::view_bhtd(reinterpret_cast<double*>(buffer + byte), 1, 1, 1, 4); };
   const auto small = posenc::view_bhtd(reinterpret_cast<float*>(buffer + 32), 1, 1, 1, 4);
   EXPECT_FALSE(posenc::detail::overlaps(at(0), small));
   EXPECT_TRUE(posenc::detail::overlaps(at(8), small));

@@ -37,8 +37,7 @@ TEST(TensorView, ContiguousHeadsBeforeTokens) {
   for (index_t b = 0; b < 2; ++b)
     for (index_t h = 0; h < 3; ++h)
       for (index_t t = 0; t < 4; ++t)
-        for (index_t d = 0; d < 5; ++d)
-          EXPECT_EQ(view(b, h, t, d), static_cast<float>(((b * 3 + h) * 4 + t) * 5 + d));
+        for (index_t d = 0; d < 5; ++d) EXPECT_EQ(view(b, h, t, d), static_cast<float>(((b * 3 + h) * 4 + t) * 5 + d));
 }
 
 TEST(TensorView, ContiguousTokensBeforeHeads) {
@@ -47,8 +46,7 @@ TEST(TensorView, ContiguousTokensBeforeHeads) {
   for (index_t b = 0; b < 2; ++b)
     for (index_t h = 0; h < 3; ++h)
       for (index_t t = 0; t < 4; ++t)
-        for (index_t d = 0; d < 5; ++d)
-          EXPECT_EQ(view(b, h, t, d), static_cast<float>(((b * 4 + t) * 3 + h) * 5 + d));
+        for (index_t d = 0; d < 5; ++d) EXPECT_EQ(view(b, h, t, d), static_cast<float>(((b * 4 + t) * 3 + h) * 5 + d));
 }
 
 TEST(TensorView, RaggedRowsHaveOneBatchRow) {
@@ -68,8 +66,7 @@ TEST(TensorView, FusedProjectionIsCutByColumns) {
   for (index_t b = 0; b < 2; ++b)
     for (index_t h = 0; h < 2; ++h)
       for (index_t t = 0; t < 3; ++t)
-        for (index_t d = 0; d < 2; ++d)
-          EXPECT_EQ(k(b, h, t, d), static_cast<float>((b * 3 + t) * 16 + 8 + h * 2 + d));
+        for (index_t d = 0; d < 2; ++d) EXPECT_EQ(k(b, h, t, d), static_cast<float>((b * 3 + t) * 16 + 8 + h * 2 + d));
 }
 
 TEST(TensorView, StridesMayBeZeroNegativeAndNested) {
@@ -112,8 +109,7 @@ TEST(TensorView, OffsetsBeyond32Bits) {
     index_t token, heads, width, offset;
   };
   for (const example& e : {example{524288, 32, 128, 2147483648}, example{65535, 128, 512, 4294901760}}) {
-    const tensor_view<float> view =
-        posenc::view_bthd(static_cast<float*>(nullptr), 2, e.token + 1, e.heads, e.width);
+    const tensor_view<float> view = posenc::view_bthd(static_cast<float*>(nullptr), 2, e.token + 1, e.heads, e.width);
     EXPECT_EQ(view.stride(2) * e.token, e.offset);
     EXPECT_EQ(view.stride(0), e.offset + e.heads * e.width);
   }

@@ -59,7 +59,8 @@ TEST(RaggedSequences, PositionsFollowTheBounds) {
 }
 
 TEST(RaggedSequences, OffsetsAreWhatIsCached) {
-  const token_list step = posenc::ragged_sequences(std::vector<std::int64_t>{0, 1, 2, 4}, std::vector<std::int64_t>{7, 0, 100});
+  const token_list step =
+      posenc::ragged_sequences(std::vector<std::int64_t>{0, 1, 2, 4}, std::vector<std::int64_t>{7, 0, 100});
   EXPECT_EQ(step.positions, (doubles{7, 0, 100, 101}));
 }
 
@@ -74,15 +75,16 @@ TEST(RaggedSequences, Errors) {
 
 // Left and right padding, and the position of the next token: decoding goes on after the real tokens.
 TEST(AttentionMask, PaddingDoesNotCount) {
-  const std::vector<int> mask = {0, 0, 1, 1, 1,   //
-                                 1, 1, 1, 1, 1,   //
-                                 1, 1, 0, 0, 0,   //
-                                 0, 1, 0, 1, 0,   //
+  const std::vector<int> mask = {0, 0, 1, 1, 1,  //
+                                 1, 1, 1, 1, 1,  //
+                                 1, 1, 0, 0, 0,  //
+                                 0, 1, 0, 1, 0,  //
                                  0, 0, 0, 0, 0};
   const token_list tokens = posenc::from_attention_mask(mask.data(), 5, 5);
   EXPECT_EQ(tokens.batch, 5);
   EXPECT_EQ(tokens.count, 5);
-  const std::vector<int> expected = {-1, -1, 0, 1, 2, 0, 1, 2, 3, 4, 0, 1, -1, -1, -1, -1, 0, -1, 1, -1, -1, -1, -1, -1, -1};
+  const std::vector<int> expected = {-1, -1, 0,  1, 2,  0, 1,  2,  3,  4,  0,  1, -1,
+                                     -1, -1, -1, 0, -1, 1, -1, -1, -1, -1, -1, -1};
   for (std::size_t i = 0; i < expected.size(); ++i) {
     EXPECT_EQ(tokens.documents[i], mask[i] == 1 ? 0 : -1) << i;
     if (mask[i] == 1) {
@@ -195,7 +197,8 @@ TEST(Mrope, RandomSegments) {
         builder.grid(frames, rows, columns);
         for (index_t k = 0; k < frames * rows * columns; ++k)
           expected.push_back({start + static_cast<double>(k / (rows * columns)),
-                              start + static_cast<double>(k / columns % rows), start + static_cast<double>(k % columns)});
+                              start + static_cast<double>(k / columns % rows),
+                              start + static_cast<double>(k % columns)});
       }
     }
     const token_list list = builder.build();
@@ -212,7 +215,8 @@ TEST(Mrope, RandomSegments) {
 }
 
 TEST(Mrope, CellsOfAGridMaySeeEachOther) {
-  const token_list tokens = posenc::mrope_builder({.same_order_in_grid = true}).text(1).grid(2, 1, 2).text(1).grid(1, 1, 2).build();
+  const token_list tokens =
+      posenc::mrope_builder({.same_order_in_grid = true}).text(1).grid(2, 1, 2).text(1).grid(1, 1, 2).build();
   EXPECT_EQ(tokens.order, (doubles{0, 1, 1, 1, 1, 5, 6, 6}));
 }
 

@@ -79,7 +79,7 @@ TYPED_TEST(TokenPositions, OneARowAndAxis) {
 
 TYPED_TEST(TokenPositions, OrderIsItsOwnAndLaidOutLikeRows) {
   const std::vector<double> positions(6, 7.0);
-  const std::vector<TypeParam> order = {TypeParam(0), TypeParam(1), TypeParam(2),
+  const std::vector<TypeParam> order = {TypeParam(0),  TypeParam(1),  TypeParam(2),
                                         TypeParam(10), TypeParam(11), TypeParam(12)};
   const token_view rows = posenc::token_positions(positions.data(), 3, 2).with_order(order.data());
   EXPECT_TRUE(rows.has_order());
@@ -163,7 +163,8 @@ TEST(CheckTokens, AcceptsWhatFits) {
 }
 
 TEST(CheckTokens, Counts) {
-  expect_error(check(posenc::token_range(4)), errc::invalid_shape, "tokens.q", {"tokens.q", "4 tokens", "tensor has 3"});
+  expect_error(check(posenc::token_range(4)), errc::invalid_shape, "tokens.q",
+               {"tokens.q", "4 tokens", "tensor has 3"});
   const std::vector<double> positions(12);
   expect_error(check(posenc::token_positions(positions.data(), 3, 2), 3), errc::invalid_shape, "tokens.q",
                {"2 batch rows", "allowed: 1 or the tensor's 3"});
@@ -231,9 +232,10 @@ TEST(CheckTokens, PositionsAndOrders) {
   // The ends of a range stand for all of it.
   for (const index_t count : {1, 2, 3, 200}) {
     const auto n = static_cast<double>(count);
-    expect_error(check(posenc::token_range(count, not_a_number), 1, count), errc::invalid_value, "tokens.q", {"position"});
-    expect_error(check(posenc::token_range(count, 9007199254740992.0 - n + 4), 1, count), errc::invalid_value, "tokens.q",
-                 {"9.0072e+15"});
+    expect_error(check(posenc::token_range(count, not_a_number), 1, count), errc::invalid_value, "tokens.q",
+                 {"position"});
+    expect_error(check(posenc::token_range(count, 9007199254740992.0 - n + 4), 1, count), errc::invalid_value,
+                 "tokens.q", {"9.0072e+15"});
     EXPECT_FALSE(check(posenc::token_range(count, 9007199254740992.0 - n), 1, count));
   }
 }
@@ -249,8 +251,10 @@ TEST(CheckTokenPair, WhatBothSidesMustAgreeOn) {
   EXPECT_FALSE(check_token_pair({plain, plain}));
   EXPECT_FALSE(check_token_pair({documents, documents}));
   EXPECT_FALSE(check_token_pair({ragged, ragged}));
-  expect_error(check_token_pair({plain, two_axes}), errc::mismatch, "tokens", {"1 position axes for queries", "2 for keys"});
-  expect_error(check_token_pair({documents, plain}), errc::mismatch, "tokens", {"document ids for queries only", "both sides"});
+  expect_error(check_token_pair({plain, two_axes}), errc::mismatch, "tokens",
+               {"1 position axes for queries", "2 for keys"});
+  expect_error(check_token_pair({documents, plain}), errc::mismatch, "tokens",
+               {"document ids for queries only", "both sides"});
   expect_error(check_token_pair({plain, documents}), errc::mismatch, "tokens", {"document ids for keys only"});
   expect_error(check_token_pair({ragged, plain}), errc::mismatch, "tokens", {"2 sequences of queries", "1 of keys"});
   expect_error(check_token_pair({plain, plain.with_cu_seqlens(one.data(), 1)}), errc::mismatch, "tokens",

@@ -49,7 +49,8 @@ TYPED_TEST(RopeAngles, AreThoseOfTheExactProduct) {
   const json data = data_of("rope_cos_sin.json");
   for (const json& set : data.at("cases")) {
     const numbers rounded = set.at("inv_freq_float");
-    const rope exact(frequency_ladder(128, {.base = set.at("base")})), from_floats(frequency_ladder::from_inv_freq(rounded));
+    const rope exact(frequency_ladder(128, {.base = set.at("base")})),
+        from_floats(frequency_ladder::from_inv_freq(rounded));
     for (const json& at : set.at("positions")) {
       const double position = at.at("position");
       const auto compare = [&](const rope& encoding, const char* cos, const char* sin, double angle_error) {
@@ -146,7 +147,8 @@ TYPED_TEST(RopeTurns, EveryWidthOffsetAndPairing) {
         const numbers x = pattern(head_dim, static_cast<int>(rotary_dim));
         const auto y = turned(encoding, position, as_elements<TypeParam>(x));
         const numbers expected = turned_by_formula(x, angles_of(encoding.ladder(), position), how, offset, factor);
-        EXPECT_LE(largest_difference(as_doubles(y), expected), rotation_bound<TypeParam>(position, largest_of(expected)))
+        EXPECT_LE(largest_difference(as_doubles(y), expected),
+                  rotation_bound<TypeParam>(position, largest_of(expected)))
             << rotary_dim << " dimensions from " << offset << (how == pairing::half ? ", half" : ", interleaved");
         for (index_t d = 0; d < head_dim; ++d)
           if (d < offset || d >= offset + rotary_dim) {
@@ -187,8 +189,8 @@ TYPED_TEST(RopeTurns, ScoresAlikeInBothPairingsAfterReordering) {  // BR-022
 
 TYPED_TEST(RopeTurns, PartOfAHead) {  // BR-024
   const json c = report("BR-024");
-  const index_t rotary_dim =
-      posenc::partial_rotary_dim(c.at("inputs").at("head_dim"), c.at("inputs").at("partial_rotary_factor").get<double>());
+  const index_t rotary_dim = posenc::partial_rotary_dim(c.at("inputs").at("head_dim"),
+                                                        c.at("inputs").at("partial_rotary_factor").get<double>());
   EXPECT_EQ(rotary_dim, c.at("expected").at("rotary_dim").get<index_t>());
   const rope encoding{frequency_ladder(rotary_dim, {.base = c.at("inputs").at("base")})};
   const numbers y =
@@ -341,11 +343,13 @@ TEST(Rope, RefusesOptionsThatCannotBe) {
 TEST(Rope, ChecksHeadsAndTokens) {
   const rope encoding(ladder_of(6), {.offset = 3});
   EXPECT_EQ(check_text(encoding, token_range(5), 4, 2, 9), "");
-  EXPECT_NE(check_text(encoding, token_range(5), 4, 2, 8).find("rope turns 6 dimensions from offset 3 on and heads have 8"),
-            std::string::npos);
+  EXPECT_NE(
+      check_text(encoding, token_range(5), 4, 2, 8).find("rope turns 6 dimensions from offset 3 on and heads have 8"),
+      std::string::npos);
   const numbers positions(15, 1.0);
   const auto three = token_positions(positions.data(), 5, 1, 3).with_order(positions.data());
-  const rope two_axes(ladder_of(6), {.frequency_axis = {0, 1, 0}}), four_axes(ladder_of(6), {.frequency_axis = {0, 3, 2}});
+  const rope two_axes(ladder_of(6), {.frequency_axis = {0, 1, 0}}),
+      four_axes(ladder_of(6), {.frequency_axis = {0, 3, 2}});
   EXPECT_EQ(check_text(two_axes, three, 4, 2, 8), "");
   EXPECT_NE(check_text(two_axes, token_range(5), 4, 2, 8).find("position axis 1"), std::string::npos);
   EXPECT_NE(check_text(four_axes, three, 4, 2, 8).find("position axis 3"), std::string::npos);

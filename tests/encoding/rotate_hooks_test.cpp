@@ -104,8 +104,12 @@ TYPED_TEST(RotateHooks, QueryHeadsFollowTheirKeyHead) {
   const auto expect = [&](const std::vector<TypeParam>& x, index_t group) {
     for (index_t h = 0; h < static_cast<index_t>(x.size()) / dim; ++h) {
       const double angle = 3.0 * static_cast<double>(h / group + 1);
-      EXPECT_NEAR(static_cast<double>(x[static_cast<std::size_t>(h * dim)]), std::cos(angle), rotation_bound<TypeParam>(6, 1)) << h;
-      EXPECT_NEAR(static_cast<double>(x[static_cast<std::size_t>(h * dim + 1)]), std::sin(angle), rotation_bound<TypeParam>(6, 1)) << h;
+      EXPECT_NEAR(static_cast<double>(x[static_cast<std::size_t>(h * dim)]), std::cos(angle),
+                  rotation_bound<TypeParam>(6, 1))
+          << h;
+      EXPECT_NEAR(static_cast<double>(x[static_cast<std::size_t>(h * dim + 1)]), std::sin(angle),
+                  rotation_bound<TypeParam>(6, 1))
+          << h;
     }
   };
   const token_view at = token_range(1, 3);
@@ -120,7 +124,8 @@ TYPED_TEST(RotateHooks, QueryHeadsFollowTheirKeyHead) {
   rotate(view_thd(q.data(), 1, heads, dim), at, per_head_turn{});
   expect(q, 1);
   q = heads_at(heads);
-  rerotate(view_thd(q.data(), 1, heads, dim), token_range(1), per_head_turn{}, per_head_turn{}, 3, {.kv_heads = kv_heads});
+  rerotate(view_thd(q.data(), 1, heads, dim), token_range(1), per_head_turn{}, per_head_turn{}, 3,
+           {.kv_heads = kv_heads});
   expect(q, 3);
 }
 
@@ -163,7 +168,8 @@ struct counted_rope {
 
   index_t rotation_size(posenc::rotation_shape shape) const { return inner.rotation_size(shape); }
   template <class Real>
-  void prepare_rotation(posenc::rotation_shape shape, posenc::position_span position, posenc::rotation_use use, Real* row) const {
+  void prepare_rotation(posenc::rotation_shape shape, posenc::position_span position, posenc::rotation_use use,
+                        Real* row) const {
     ++*prepared;
     inner.prepare_rotation(shape, position, use, row);
   }
@@ -235,7 +241,8 @@ TEST(RotateErrors, NameTheArgumentAndLeaveEverythingUntouched) {
     refuses(code, text, check(what, where, e, options), [&] { rotate_transposed(what, where, e, options); });
     refuses(code, text, check(what, where, e, options), [&] { unrotate(what, where, e, options); });
   };
-  const auto two = [&](errc code, const char* text, const auto& from, const auto& to, const token_view& where, const auto& e) {
+  const auto two = [&](errc code, const char* text, const auto& from, const auto& to, const token_view& where,
+                       const auto& e) {
     refuses(code, text, check(from, to, where, e), [&] { rotate(from, to, where, e); });
     refuses(code, text, check(from, to, where, e), [&] { rotate_transposed(from, to, where, e); });
     refuses(code, text, check(from, to, where, e), [&] { unrotate(from, to, where, e); });
@@ -249,12 +256,15 @@ TEST(RotateErrors, NameTheArgumentAndLeaveEverythingUntouched) {
   one(errc::invalid_shape, "x: has extent -1", view_bthd(x.data(), 2, tokens, -1, dim), at, encoding);
   one(errc::invalid_shape, "x: has 0 heads", view_bthd(x.data(), 2, tokens, 0, dim), at, encoding);
   one(errc::invalid_shape, "x: has head_dim 0", view_bthd(x.data(), 2, tokens, heads, 0), at, encoding);
-  two(errc::invalid_shape, "out: has 1 heads; allowed: 2, like x", view, view_bthd(out.data(), 2, tokens, 1, dim), at, encoding);
-  two(errc::invalid_shape, "out: has 6 dim; allowed: 8, like x", view, view_bthd(out.data(), 2, tokens, heads, 6), at, encoding);
+  two(errc::invalid_shape, "out: has 1 heads; allowed: 2, like x", view, view_bthd(out.data(), 2, tokens, 1, dim), at,
+      encoding);
+  two(errc::invalid_shape, "out: has 6 dim; allowed: 8, like x", view, view_bthd(out.data(), 2, tokens, heads, 6), at,
+      encoding);
 
   // Layouts.
   one(errc::invalid_layout, "x: is null", view_bthd(static_cast<float*>(nullptr), 2, tokens, heads, dim), at, encoding);
-  two(errc::invalid_layout, "out: is null", view, view_bthd(static_cast<float*>(nullptr), 2, tokens, heads, dim), at, encoding);
+  two(errc::invalid_layout, "out: is null", view, view_bthd(static_cast<float*>(nullptr), 2, tokens, heads, dim), at,
+      encoding);
   one(errc::invalid_layout, "x: has stride 2 between the elements",
       tensor_view<float>(x.data(), {1, 1, tokens, dim}, {0, 0, 2 * dim, 2}), at, encoding);
   one(errc::invalid_layout, "x: has stride 0 over 2 rows",
@@ -263,16 +273,20 @@ TEST(RotateErrors, NameTheArgumentAndLeaveEverythingUntouched) {
       tensor_view<float>(x.data(), {2, heads, tokens, dim}, {48, 8, 6, 1}), at, encoding);
   two(errc::invalid_layout, "out: has strides [48, 4, 16]", view,
       tensor_view<float>(out.data(), {2, heads, tokens, dim}, {48, 4, 16, 1}), at, encoding);
-  two(errc::invalid_layout, "out: overlaps x", view, tensor_view<float>(x.data() + 1, {2, 2, 3, dim}, {48, 8, 16, 1}), at, encoding);
+  two(errc::invalid_layout, "out: overlaps x", view, tensor_view<float>(x.data() + 1, {2, 2, 3, dim}, {48, 8, 16, 1}),
+      at, encoding);
   const tensor_view<float> transposed(x.data(), {2, tokens, heads, dim}, {48, 8, 24, 1});
-  two(errc::invalid_layout, "out: overlaps x", view_bhtd(x.data(), 2, tokens, heads, dim), transposed, token_range(heads), encoding);
+  two(errc::invalid_layout, "out: overlaps x", view_bhtd(x.data(), 2, tokens, heads, dim), transposed,
+      token_range(heads), encoding);
 
   // Positions.
   for (const double& bad : not_finite()) {
     const numbers some = {1, bad, 2};
-    one(errc::invalid_value, "tokens: has the position", view, token_positions(std::span<const double>(some)), encoding);
+    one(errc::invalid_value, "tokens: has the position", view, token_positions(std::span<const double>(some)),
+        encoding);
   }
-  one(errc::invalid_layout, "tokens: has a null pointer", view, token_positions(static_cast<const double*>(nullptr), 3), encoding);
+  one(errc::invalid_layout, "tokens: has a null pointer", view, token_positions(static_cast<const double*>(nullptr), 3),
+      encoding);
   const rope axes(ladder_of(8), {.frequency_axis = {0, 1, 1, 0}});
   one(errc::mismatch, "encoding: rope reads the position axis 1", view, at, axes);
 
@@ -287,23 +301,30 @@ TEST(RotateErrors, NameTheArgumentAndLeaveEverythingUntouched) {
   const auto three_heads = view_bthd(x.data(), 1, tokens, 3, dim);
   pair(errc::invalid_shape, "q: has 3 heads; allowed: a multiple of the 2 heads of k", three_heads,
        view_bthd(out.data(), 1, tokens, 2, dim), at);
-  pair(errc::invalid_shape, "k: has 2 batch rows; allowed: 1, like q", view_bthd(out.data(), 1, tokens, heads, dim), view, at);
+  pair(errc::invalid_shape, "k: has 2 batch rows; allowed: 1, like q", view_bthd(out.data(), 1, tokens, heads, dim),
+       view, at);
   pair(errc::invalid_shape, "k: has 4 dim; allowed: 8, like q", view, view_bthd(out.data(), 2, tokens, heads, 4), at);
   pair(errc::invalid_layout, "k: overlaps q", view, view, at);
-  const auto pair_out = [&](errc code, const char* text, const auto& q, const auto& k, const auto& q_out, const auto& k_out) {
-    refuses(code, text, check_rotate_qk(q, k, q_out, k_out, at, encoding), [&] { rotate_qk(q, k, q_out, k_out, at, encoding); });
+  const auto pair_out = [&](errc code, const char* text, const auto& q, const auto& k, const auto& q_out,
+                            const auto& k_out) {
+    refuses(code, text, check_rotate_qk(q, k, q_out, k_out, at, encoding),
+            [&] { rotate_qk(q, k, q_out, k_out, at, encoding); });
   };
-  const auto first = view_bthd(x.data(), 1, tokens, heads, dim), second = view_bthd(x.data() + 48, 1, tokens, heads, dim);
-  const auto third = view_bthd(out.data(), 1, tokens, heads, dim), fourth = view_bthd(out.data() + 47, 1, tokens, heads, dim);
+  const auto first = view_bthd(x.data(), 1, tokens, heads, dim),
+             second = view_bthd(x.data() + 48, 1, tokens, heads, dim);
+  const auto third = view_bthd(out.data(), 1, tokens, heads, dim),
+             fourth = view_bthd(out.data() + 47, 1, tokens, heads, dim);
   pair_out(errc::invalid_layout, "k_out: overlaps q_out", first, second, third, fourth);
   pair_out(errc::invalid_layout, "q_out: overlaps k", first, second, second, third);
   pair_out(errc::invalid_layout, "k_out: overlaps q", first, second, third, first);
-  pair_out(errc::invalid_shape, "k_out: has 1 heads", first, second, third, view_bthd(out.data() + 48, 1, tokens, 1, dim));
+  pair_out(errc::invalid_shape, "k_out: has 1 heads", first, second, third,
+           view_bthd(out.data() + 48, 1, tokens, 1, dim));
 
   // Rerotation.
   const auto again = [&](errc code, const char* text, const auto& to, double shift) {
     refuses(code, text, check(view, at, encoding, to, shift), [&] { rerotate(view, at, encoding, to, shift); });
-    refuses(code, text, check(view, out_view, at, encoding, to, shift), [&] { rerotate(view, out_view, at, encoding, to, shift); });
+    refuses(code, text, check(view, out_view, at, encoding, to, shift),
+            [&] { rerotate(view, out_view, at, encoding, to, shift); });
   };
   for (const double& bad : not_finite()) again(errc::invalid_value, "shift: is", encoding, bad);
   again(errc::invalid_value, "shift: is 1e+16", encoding, 1e16);

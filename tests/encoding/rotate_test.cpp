@@ -37,7 +37,8 @@ using posenc::view_thd;
 
 template <class T>
 bool equal_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(static_cast<const void*>(a.data()), b.data(), a.size() * sizeof(T)) == 0);
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(static_cast<const void*>(a.data()), b.data(), a.size() * sizeof(T)) == 0);
 }
 
 /// All elements of a view as doubles, in the order batch, heads, tokens, dim.
@@ -57,7 +58,8 @@ void write(const tensor_view<T>& x, const numbers& values) {
   for (index_t b = 0; b < x.batch(); ++b)
     for (index_t h = 0; h < x.heads(); ++h)
       for (index_t t = 0; t < x.tokens(); ++t)
-        for (index_t d = 0; d < x.dim(); ++d) x(b, h, t, d) = static_cast<T>(static_cast<compute_type<T>>(values[at++]));
+        for (index_t d = 0; d < x.dim(); ++d)
+          x(b, h, t, d) = static_cast<T>(static_cast<compute_type<T>>(values[at++]));
 }
 
 template <class T>
@@ -122,7 +124,8 @@ TYPED_TEST(Rotate, AsTransformersAndVllmDo) {
     const auto tokens = token_positions(positions.data(), c.at("tokens"), c.at("position_rows"));
     const bool deinterleaved = c.contains("output_deinterleaved");
     numbers q_out = c.at("q_out"), k_out = c.at("k_out");
-    const double largest = (std::max)({largest_of(c.at("q")), largest_of(c.at("k")), largest_of(q_out), largest_of(k_out)});
+    const double largest =
+        (std::max)({largest_of(c.at("q")), largest_of(c.at("k")), largest_of(q_out), largest_of(k_out)});
     const auto q_expected = view_of(c, q_out, "heads"), k_expected = view_of(c, k_out, "kv_heads");
 
     auto q = as_elements<TypeParam>(c.at("q")), k = as_elements<TypeParam>(c.at("k"));
@@ -204,7 +207,10 @@ TYPED_TEST(Rotate, AnyStrides) {
   const std::array<layout, 6> layouts = {{
       {"batch, heads, tokens", {H * T * D, T * D, D, 1}, 0, B * H * T * D},
       {"batch, tokens, heads", {T * H * D, D, H * D, 1}, 0, B * T * H * D},
-      {"tokens, batch, heads, with gaps", {H * (D + 1), D + 1, B * H * (D + 1) + 7, 1}, 3, 3 + T * (B * H * (D + 1) + 7)},
+      {"tokens, batch, heads, with gaps",
+       {H * (D + 1), D + 1, B * H * (D + 1) + 7, 1},
+       3,
+       3 + T * (B * H * (D + 1) + 7)},
       {"heads, tokens, batch", {D, T * B * D, B * D, 1}, 0, B * H * T * D},
       {"in a fused row", {T * 5 * H * D, D, 5 * H * D, 1}, H * D, B * T * 5 * H * D},
       {"tokens and heads backwards", {H * T * D, -T * D, -D, 1}, (H - 1) * T * D + (T - 1) * D, B * H * T * D},
@@ -264,7 +270,8 @@ TYPED_TEST(Rotate, QueriesAndKeysOfAFusedRow) {
             view_bhtd(k_out.data(), B, k_heads, T, D), token_range(T, 10), encoding);
   EXPECT_TRUE(equal_bits(apart, before));
   EXPECT_EQ(read(view_bthd(q_out.data(), B, T, q_heads, D)), read(q));
-  EXPECT_LE(largest_difference(read(view_bhtd(k_out.data(), B, k_heads, T, D)), read(k)), rotation_bound<TypeParam>(12, 4));
+  EXPECT_LE(largest_difference(read(view_bhtd(k_out.data(), B, k_heads, T, D)), read(k)),
+            rotation_bound<TypeParam>(12, 4));
 }
 
 TYPED_TEST(Rotate, AnyAlignment) {  // BR-109
@@ -333,7 +340,8 @@ TYPED_TEST(Rotate, PassThroughKeepsItsBits) {
       expect_kept(out, "out of place");
       rerotate(view_thd(moved.data(), tokens, heads, dim), at, encoding, other, 3);
       expect_kept(moved, "rerotate in place");
-      rerotate(view_thd(x.data(), tokens, heads, dim), view_thd(moved_out.data(), tokens, heads, dim), at, encoding, other, 3);
+      rerotate(view_thd(x.data(), tokens, heads, dim), view_thd(moved_out.data(), tokens, heads, dim), at, encoding,
+               other, 3);
       expect_kept(moved_out, "rerotate out of place");
     }
 }
@@ -344,7 +352,8 @@ TYPED_TEST(Rotate, EveryRowOfTheBatch) {  // BR-106
   const json c = report("BR-106");
   std::vector<TypeParam> x;
   for (int i = 0; i < 6; ++i)
-    for (const double v : c.at("inputs").at("x_each").get<numbers>()) x.push_back(static_cast<TypeParam>(static_cast<float>(v)));
+    for (const double v : c.at("inputs").at("x_each").get<numbers>())
+      x.push_back(static_cast<TypeParam>(static_cast<float>(v)));
   const numbers position = {c.at("inputs").at("position").get<double>()}, expected = c.at("expected").at("y_each");
   rotate(view_bhtd(x.data(), 3, 2, 1, 4), token_positions(std::span<const double>(position)), rope(ladder_of(4)));
   for (std::size_t i = 0; i < x.size(); ++i)
@@ -375,7 +384,8 @@ TYPED_TEST(Rotate, TokensOfADecodingStep) {  // BR-007, BR-009
   std::vector<TypeParam> k;
   // Keys come one at a time, are turned when they come, and stay.
   for (std::size_t j = 0; j < positions.size(); ++j) {
-    for (const double v : c.at("inputs").at("k_each").get<numbers>()) k.push_back(static_cast<TypeParam>(static_cast<float>(v)));
+    for (const double v : c.at("inputs").at("k_each").get<numbers>())
+      k.push_back(static_cast<TypeParam>(static_cast<float>(v)));
     rotate(view_thd(k.data() + 4 * j, 1, 1, 4), token_range(1, static_cast<double>(positions[j])), encoding);
   }
   rotate(view_thd(q.data(), 1, 1, 4), token_range(1, c.at("inputs").at("q_position").get<double>()), encoding,
@@ -395,8 +405,9 @@ TYPED_TEST(Rotate, TokensOfADecodingStep) {  // BR-007, BR-009
 TYPED_TEST(Rotate, AShiftKeepsTheAttentionFactor) {  // BR-012
   const json c = report("BR-012");
   const json& in = c.at("inputs");
-  const rope encoding(frequency_ladder(in.at("head_dim"), {.base = in.at("base")}) |
-                      posenc::yarn{.factor = in.at("yarn_factor"), .original_context = in.at("original_max_position_embeddings")});
+  const rope encoding(
+      frequency_ladder(in.at("head_dim"), {.base = in.at("base")}) |
+      posenc::yarn{.factor = in.at("yarn_factor"), .original_context = in.at("original_max_position_embeddings")});
   EXPECT_NEAR(encoding.ladder().attention_factor(), c.at("expected").at("attention_factor").get<double>(), 1e-13);
   auto key = as_elements<TypeParam>(in.at("x"));
   const auto norm = [&] {
@@ -411,13 +422,15 @@ TYPED_TEST(Rotate, AShiftKeepsTheAttentionFactor) {  // BR-012
   EXPECT_NEAR(norm(), c.at("expected").at("norm_after_shift").get<double>(), tolerance<TypeParam>(c, 3));
   EXPECT_GT(std::fabs(norm() - c.at("wrong").at("norm_after_shift").get<double>()), 0.5);
   auto moved = as_elements<TypeParam>(in.at("x"));
-  rotate(view_thd(moved.data(), 1, 1, 4), token_range(1, in.at("position").get<double>() + in.at("delta").get<double>()), encoding);
+  rotate(view_thd(moved.data(), 1, 1, 4),
+         token_range(1, in.at("position").get<double>() + in.at("delta").get<double>()), encoding);
   EXPECT_LE(largest_difference(as_doubles(key), as_doubles(moved)), 2 * rotation_bound<TypeParam>(7, 3));
 }
 
 TYPED_TEST(Rotate, RerotatesAcrossLaddersWidthsAndAxes) {
   constexpr index_t tokens = 4, heads = 2, dim = 24;
-  const rope from(ladder_of(8, 1.5), {.offset = 2}), to(ladder_of(12, 1.25, 3000), {.pairing = pairing::interleaved, .offset = 6});
+  const rope from(ladder_of(8, 1.5), {.offset = 2}),
+      to(ladder_of(12, 1.25, 3000), {.pairing = pairing::interleaved, .offset = 6});
   const auto x = as_elements<TypeParam>(pattern(tokens * heads * dim));
   auto cached = x, expected = x;
   const auto view = [&](std::vector<TypeParam>& y) { return view_thd(y.data(), tokens, heads, dim); };
@@ -447,7 +460,8 @@ TEST(RotateTypes, MixOutOfPlace) {
       const rope encoding(ladder_of(18), {.pairing = how, .offset = 2});
       auto in = as_elements<In>(values);
       std::vector<Out> out(in.size());
-      rotate(view_thd(in.data(), tokens, heads, dim), view_thd(out.data(), tokens, heads, dim), token_range(tokens, 3), encoding);
+      rotate(view_thd(in.data(), tokens, heads, dim), view_thd(out.data(), tokens, heads, dim), token_range(tokens, 3),
+             encoding);
       // The same as in float, rounded once.
       auto wide = as_elements<float>(values);
       rotate(view_thd(wide.data(), tokens, heads, dim), token_range(tokens, 3), encoding);
@@ -469,8 +483,8 @@ TYPED_TEST(Rotate, NothingToDo) {
   TypeParam untouched = static_cast<TypeParam>(1.5f);
   rotate(view_bthd(&untouched, 0, 3, 2, 8), token_range(3), encoding);
   rotate(view_bthd(&untouched, 2, 0, 2, 8), token_range(0), encoding);
-  rotate(view_bthd(static_cast<TypeParam*>(nullptr), 2, 0, 2, 8), view_bthd(static_cast<TypeParam*>(nullptr), 2, 0, 2, 8),
-         token_range(0), encoding);
+  rotate(view_bthd(static_cast<TypeParam*>(nullptr), 2, 0, 2, 8),
+         view_bthd(static_cast<TypeParam*>(nullptr), 2, 0, 2, 8), token_range(0), encoding);
   rerotate(view_bthd(&untouched, 2, 0, 2, 8), token_range(0), encoding, encoding, 3);
   rotate_qk(view_bthd(&untouched, 0, 1, 2, 8), view_bthd(&untouched, 0, 1, 1, 8), token_range(1), encoding);
   EXPECT_EQ(static_cast<float>(untouched), 1.5f);
@@ -564,7 +578,9 @@ TYPED_TEST(Rotate, AnyExecutorGivesTheSameBits) {
   for (const posenc::token_view& at : {token_range(tokens, 5), token_positions(own_positions.data(), tokens, batch)}) {
     const auto run = [&](auto&& executor) {
       auto y = x, z = k, w = x;
-      const auto view = [&](std::vector<TypeParam>& data, index_t h) { return view_bthd(data.data(), batch, tokens, h, dim); };
+      const auto view = [&](std::vector<TypeParam>& data, index_t h) {
+        return view_bthd(data.data(), batch, tokens, h, dim);
+      };
       rotate_qk(view(y, heads), view(z, 2), at, encoding, executor);
       rerotate(view(w, heads), at, encoding, encoding, 4, {}, executor);
       y.insert(y.end(), z.begin(), z.end());

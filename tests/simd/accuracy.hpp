@@ -31,7 +31,8 @@ T number(bits_of<T> b) {
 template <class T>
 inline constexpr bits_of<T> sign_bit = bits_of<T>{1} << (sizeof(T) * 8 - 1);
 template <class T>
-inline constexpr bits_of<T> infinity_bits = sizeof(T) == 4 ? bits_of<T>{0x7f80'0000} : static_cast<bits_of<T>>(0x7ff0'0000'0000'0000);
+inline constexpr bits_of<T> infinity_bits =
+    sizeof(T) == 4 ? bits_of<T>{0x7f80'0000} : static_cast<bits_of<T>>(0x7ff0'0000'0000'0000);
 
 /// What oracles compute in.
 template <class T>
@@ -53,7 +54,8 @@ double ulps(T y, wide_of<T> exact) {
   std::frexp(exact, &exponent);  // |exact| is in [2^(exponent - 1), 2^exponent)
   if (exponent < std::numeric_limits<T>::min_exponent) exponent = std::numeric_limits<T>::min_exponent;
   const wide_of<T> difference = static_cast<wide_of<T>>(y) - exact;
-  return static_cast<double>(std::ldexp(difference < 0 ? -difference : difference, std::numeric_limits<T>::digits - exponent));
+  return static_cast<double>(
+      std::ldexp(difference < 0 ? -difference : difference, std::numeric_limits<T>::digits - exponent));
 }
 
 /// The bits of f(x) for the number x with these bits, through all lanes of a register. Bits, since with -ffast-math

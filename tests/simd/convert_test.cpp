@@ -64,9 +64,10 @@ word nearest_bfloat16(std::uint32_t b) {
 
 /// Bit patterns of floats that are hard to round to a format with `dropped` bits less, and random ones of every exponent.
 std::vector<std::uint32_t> hard_floats() {
-  std::vector<std::uint32_t> result = {0,          0x8000'0000, 1,           0x8000'0001, 0x007f'ffff, 0x0080'0000, 0x7f80'0000,
-                                       0xff80'0000, 0x7f80'0001, 0xff80'0001, 0x7fff'ffff, 0xffff'ffff, 0x7fc0'0000, 0x7f7f'ffff,
-                                       0x477f'efff, 0x477f'f000, 0x477f'f001, 0x3300'0000, 0x3300'0001, 0x387f'ffff, 0x3880'0000};
+  std::vector<std::uint32_t> result = {0,           0x8000'0000, 1,           0x8000'0001, 0x007f'ffff, 0x0080'0000,
+                                       0x7f80'0000, 0xff80'0000, 0x7f80'0001, 0xff80'0001, 0x7fff'ffff, 0xffff'ffff,
+                                       0x7fc0'0000, 0x7f7f'ffff, 0x477f'efff, 0x477f'f000, 0x477f'f001, 0x3300'0000,
+                                       0x3300'0001, 0x387f'ffff, 0x3880'0000};
   for (std::uint32_t w = 0; w < words; ++w) {
     for (const int around : {-1, 0, 1}) {
       const auto near = static_cast<std::uint32_t>(around);
@@ -172,7 +173,8 @@ TEST(Bfloat16, ReportedValues) {
   EXPECT_EQ(round(3.14f), 3.140625f);
   EXPECT_EQ(round(1e-08f), 1.0011717677116394e-08f);
   const auto from_bits = [](std::uint32_t b) { return simd::float_to_bfloat16(number<float>(b)); };
-  for (const std::uint32_t nan : {0x7f80'0001u, 0x7fff'ffffu, 0xff80'0001u}) EXPECT_TRUE(is_bfloat16_nan(from_bits(nan)));
+  for (const std::uint32_t nan : {0x7f80'0001u, 0x7fff'ffffu, 0xff80'0001u})
+    EXPECT_TRUE(is_bfloat16_nan(from_bits(nan)));
   EXPECT_EQ(from_bits(0x7f7f'ffff), 0x7f80);  // the largest float
   EXPECT_EQ(from_bits(0x7f80'0000), 0x7f80);
 }
@@ -194,7 +196,8 @@ class Storage : public testing::Test {
     }
     const auto hard = as_floats(hard_floats());
     const auto out = store_all<T>(hard);
-    for (std::size_t i = 0; i < hard.size(); ++i) ASSERT_EQ(out[i], from_float(hard[i])) << std::hex << bits<float>(hard[i]);
+    for (std::size_t i = 0; i < hard.size(); ++i)
+      ASSERT_EQ(out[i], from_float(hard[i])) << std::hex << bits<float>(hard[i]);
   }
 };
 using StorageTypes = testing::Types<posenc::half, posenc::bfloat16, my_half>;
@@ -250,7 +253,8 @@ void expect_rows_of_any_length() {
       std::vector<Real> to(size + 1, Real(77));
       simd::load_row(from.data() + offset, n, to.data() + offset);
       for (index_t i = 0; i < offset; ++i) ASSERT_EQ(to[static_cast<std::size_t>(i)], Real(77));
-      for (index_t i = offset; i < n + offset; ++i) ASSERT_EQ(to[static_cast<std::size_t>(i)], static_cast<Real>(i - 30));
+      for (index_t i = offset; i < n + offset; ++i)
+        ASSERT_EQ(to[static_cast<std::size_t>(i)], static_cast<Real>(i - 30));
       ASSERT_EQ(to.back(), Real(77));
 
       if constexpr (sizeof(T) >= 4 || sizeof(Real) == 4) {

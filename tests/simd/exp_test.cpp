@@ -64,8 +64,9 @@ TYPED_TEST(Exp, SoftmaxExp2IsZeroFarBelow) {
   using T = TypeParam;
   const T first = T(-99.5), last = -TestFixture::largest;
   const auto is_zero = [](T y, wide_of<T>) { return bits<T>(y) == 0 ? 0.0 : 1.0; };
-  const auto w = walk<T>(first, last, TestFixture::step(first, last, 1000000), TestFixture::softmax_exp2(),
-                         [](wide_of<T> x) { return x; }, is_zero);
+  const auto w = walk<T>(
+      first, last, TestFixture::step(first, last, 1000000), TestFixture::softmax_exp2(), [](wide_of<T> x) { return x; },
+      is_zero);
   EXPECT_EQ(w.error, 0) << "at " << w.at;
   EXPECT_EQ(bits_at<T>(TestFixture::softmax_exp2(), sign_bit<T> | infinity_bits<T>), 0u);
   // Just above: far from denormal.
@@ -96,13 +97,16 @@ TYPED_TEST(Exp, NanStaysNan) {
 TYPED_TEST(Exp, FullRange) {
   using T = TypeParam;
   const auto check = [&](const char* what, auto f, auto oracle, T first, T last) {
-    const auto w = walk<T>(first, last, TestFixture::step(first, last, 250000), f, oracle, TestFixture::ulps_or_flushed);
+    const auto w =
+        walk<T>(first, last, TestFixture::step(first, last, 250000), f, oracle, TestFixture::ulps_or_flushed);
     print(what, w, "ulp");
     EXPECT_LE(w.error, simd::has_fma ? 1.1 : 1.5) << what << " at " << w.at;
   };
   const T tiny = number<T>(1), nothing = number<T>(sign_bit<T>);
-  check("exp2, above 0", TestFixture::exp2(), TestFixture::exact_exp2, tiny, TestFixture::is_float ? T(127.999) : T(1023.999));
-  check("exp2, below 0", TestFixture::exp2(), TestFixture::exact_exp2, nothing, TestFixture::is_float ? T(-155) : T(-1078));
+  check("exp2, above 0", TestFixture::exp2(), TestFixture::exact_exp2, tiny,
+        TestFixture::is_float ? T(127.999) : T(1023.999));
+  check("exp2, below 0", TestFixture::exp2(), TestFixture::exact_exp2, nothing,
+        TestFixture::is_float ? T(-155) : T(-1078));
   check("exp, above 0", TestFixture::exp(), TestFixture::exact_exp, tiny, TestFixture::is_float ? T(88.72) : T(709.78));
   check("exp, below 0", TestFixture::exp(), TestFixture::exact_exp, nothing, TestFixture::is_float ? T(-108) : T(-748));
   const T near = std::ldexp(T(1), -6);

@@ -131,7 +131,8 @@ TYPED_TEST(Facade, Arithmetic) {
   using F = TestFixture;
   F::for_pairs(F::finite(), [](typename F::row a, typename F::row b) {
     const auto sum = F::from(a.load() + b.load()), difference = F::from(a.load() - b.load());
-    const auto product = F::from(a.load() * b.load()), negative = F::from(-a.load()), magnitude = F::from(simd::abs(a.load()));
+    const auto product = F::from(a.load() * b.load()), negative = F::from(-a.load()),
+               magnitude = F::from(simd::abs(a.load()));
     for (int i = 0; i < F::lanes; ++i) {
       const T x = number<T>(a.lane[i]), y = number<T>(b.lane[i]);
       EXPECT_EQ(sum.lane[i], bits<T>(settled<T>(x + y)));
@@ -153,7 +154,8 @@ TYPED_TEST(Facade, DivisionIsCorrectlyRounded) {
       if (y == 0) continue;
       const wide_of<T> exact = static_cast<wide_of<T>>(number<T>(a.lane[i])) / static_cast<wide_of<T>>(y);
       const wide_of<T> size = exact < 0 ? -exact : exact;
-      if (size > wide_of<T>((std::numeric_limits<T>::max)()) || size < wide_of<T>((std::numeric_limits<T>::min)())) continue;
+      if (size > wide_of<T>((std::numeric_limits<T>::max)()) || size < wide_of<T>((std::numeric_limits<T>::min)()))
+        continue;
       EXPECT_LE(ulps<T>(number<T>(quotient.lane[i]), exact), 0.50001);
     }
   });
@@ -164,7 +166,8 @@ TYPED_TEST(Facade, FusedMultiplyAdd) {
   using F = TestFixture;
   // (1 + e)^2 - 1 - 2 e is e^2 rounded once and 0 rounded twice.
   const T e = std::numeric_limits<T>::epsilon();
-  const T result = number<T>(F::from(simd::fma(simd::vec<T>(1 + e), simd::vec<T>(1 + e), simd::vec<T>(-1 - 2 * e))).lane[0]);
+  const T result =
+      number<T>(F::from(simd::fma(simd::vec<T>(1 + e), simd::vec<T>(1 + e), simd::vec<T>(-1 - 2 * e))).lane[0]);
   EXPECT_EQ(result, simd::has_fma ? e * e : T(0));
   F::for_pairs(F::finite(), [](typename F::row a, typename F::row b) {
     const auto got = F::from(simd::fma(a.load(), b.load(), simd::vec<T>(T(2))));

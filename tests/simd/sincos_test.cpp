@@ -156,7 +156,8 @@ std::vector<double> frequencies(index_t half, double base) {
 
 /// Whole, fractional, negative and huge positions.
 std::vector<double> positions() {
-  std::vector<double> p = {0, 1, 2, -1, 0.5, 100, 4095, 131071, 1e6, 123456789, 2147483647, 2147483648.0, -2147483648.0};
+  std::vector<double> p = {0,      1,   2,         -1,         0.5,          100,          4095,
+                           131071, 1e6, 123456789, 2147483647, 2147483648.0, -2147483648.0};
   std::mt19937_64 random(4);
   std::uniform_real_distribution<double> unit(0, 1);
   for (int i = 0; i < 300; ++i) p.push_back(std::floor(std::exp2(31 * unit(random))));
@@ -232,7 +233,8 @@ TYPED_TEST(SincosProducts, ScaleIsMultipliedInDouble) {
     for (const auto& [got, plain] : {std::pair{cos[i], plain_cos[i]}, std::pair{sin[i], plain_sin[i]}}) {
       const double want = hidden(plain * scale);
       // Scaled after rounding to float, the error would be a whole ulp.
-      const double tolerance = sizeof(Real) == 8 ? 0 : 0.5 * std::exp2(std::floor(std::log2(magnitude(want))) - 23) + 6e-12;
+      const double tolerance =
+          sizeof(Real) == 8 ? 0 : 0.5 * std::exp2(std::floor(std::log2(magnitude(want))) - 23) + 6e-12;
       EXPECT_LE(magnitude(got - want), tolerance) << i;
     }
 }

@@ -12,7 +12,9 @@ namespace simd = posenc::simd;
 template <class T>
 class Tanh : public testing::Test {
  public:
-  static bits_of<T> tanh(bits_of<T> x) { return bits_at<T>([](simd::vec<T> v) { return simd::tanh(v); }, x); }
+  static bits_of<T> tanh(bits_of<T> x) {
+    return bits_at<T>([](simd::vec<T> v) { return simd::tanh(v); }, x);
+  }
 };
 using Types = testing::Types<float, double>;
 TYPED_TEST_SUITE(Tanh, Types);

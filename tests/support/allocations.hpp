@@ -36,8 +36,12 @@ inline void* counted_or_abort(std::size_t size, std::size_t alignment) noexcept 
 
 }  // namespace posenc_test
 
-__attribute__((noinline)) void* operator new(std::size_t size) { return posenc_test::detail::counted_or_abort(size, 1); }
-__attribute__((noinline)) void* operator new[](std::size_t size) { return posenc_test::detail::counted_or_abort(size, 1); }
+__attribute__((noinline)) void* operator new(std::size_t size) {
+  return posenc_test::detail::counted_or_abort(size, 1);
+}
+__attribute__((noinline)) void* operator new[](std::size_t size) {
+  return posenc_test::detail::counted_or_abort(size, 1);
+}
 __attribute__((noinline)) void* operator new(std::size_t size, std::align_val_t alignment) {
   return posenc_test::detail::counted_or_abort(size, static_cast<std::size_t>(alignment));
 }

@@ -95,8 +95,8 @@ struct problem {
 };
 
 struct result {
-  numbers out;             ///< [batch][heads][q][value_dim]
-  numbers lse;             ///< [batch][heads][q]; meaningful where `has_lse`
+  numbers out;                 ///< [batch][heads][q][value_dim]
+  numbers lse;                 ///< [batch][heads][q]; meaningful where `has_lse`
   std::vector<bool> has_lse;   ///< false: -infinity
   std::vector<bool> sees;      ///< [batch][heads][q]: the row sees some key
   std::vector<bool> key_seen;  ///< [batch][kv_heads][key]
@@ -126,7 +126,8 @@ inline bool visible(const problem& p, index_t b, index_t h, index_t i, index_t j
          sequence_of(p.q_tokens, i) == sequence_of(p.k_tokens, j) && p.mask(b, h, i, j);
 }
 
-inline void rotate(const encoding& e, const posenc::token_list& tokens, index_t b, index_t i, index_t kv_head, double* x) {
+inline void rotate(const encoding& e, const posenc::token_list& tokens, index_t b, index_t i, index_t kv_head,
+                   double* x) {
   const double* const position = &tokens.positions[at((tokens.batch == 1 ? 0 : b) * tokens.count + i)];
   const index_t stride = tokens.batch * tokens.count;
   for (const rotation& r : e.rotations) r.turn(position, stride, x);

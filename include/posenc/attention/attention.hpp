@@ -143,8 +143,8 @@ maybe_error check(const Q& q, const K& k, const V& v, Out&& out, const token_pai
 /// Accuracy: float within 2e-6 of the largest |v| that is seen, double 1e-12, half 2e-3, bfloat16 1e-2.
 /// The executor does not change a bit of the result.
 template <class Q, class K, class V, class Out, class E, class M, class Executor = serial_executor>
-void attention(const Q& q, const K& k, const V& v, Out&& out, const token_pair& tokens, const E& encoding, const M& mask,
-               const attention_options& options = {}, Executor&& executor = {}) {
+void attention(const Q& q, const K& k, const V& v, Out&& out, const token_pair& tokens, const E& encoding,
+               const M& mask, const attention_options& options = {}, Executor&& executor = {}) {
   if constexpr (detail::check_attention_types<const Q, const K, const V, std::remove_reference_t<Out>, E, M>()) {
     const auto q_view = as_view(q);
     const auto k_view = as_view(k);

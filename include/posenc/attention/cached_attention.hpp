@@ -75,7 +75,9 @@ maybe_error check_cached_attention(const tensor_view<Q>& q, const kv_cache<T>& c
   if (cache.longest() > 0 && tokens.has_documents() != cache.has_documents())
     return make_error(errc::mismatch, "tokens", "has %s document ids and the cache has %s; allowed: both or neither",
                       tokens.has_documents() ? "" : "no", cache.has_documents() ? "some" : "none");
-  if (maybe_error e = check_encoding(encoding, {q.heads(), shape.kv_heads, q.dim(), &tokens, nullptr, cache.whole_positions()})) return e;
+  if (maybe_error e =
+          check_encoding(encoding, {q.heads(), shape.kv_heads, q.dim(), &tokens, nullptr, cache.whole_positions()}))
+    return e;
   if (maybe_error e = cache.check_fingerprint(encoding)) return e;
   if (maybe_error e = check_mask(mask, {q.batch(), q.heads(), q.tokens(), cache.longest()})) return e;
   return check_options(options, q.batch(), q.heads(), q.tokens());
@@ -142,8 +144,8 @@ template <class Q, class T, class Out, class E, class M, class Executor = serial
 void attention(const Q& q, const kv_cache<T>& cache, Out&& out, const token_view& tokens, const E& encoding,
                const M& mask, const attention_options& options = {}, Executor&& executor = {}) {
   if constexpr (detail::check_viewable<const Q>() && detail::check_viewable<std::remove_reference_t<Out>>()) {
-    if constexpr (detail::check_attention_types<const Q, tensor_view<T>, tensor_view<T>, std::remove_reference_t<Out>, E,
-                                                M>()) {
+    if constexpr (detail::check_attention_types<const Q, tensor_view<T>, tensor_view<T>, std::remove_reference_t<Out>,
+                                                E, M>()) {
       const auto q_view = as_view(q);
       const auto out_view = as_view(out);
       raise_if(detail::check_cached_attention(q_view, cache, out_view, tokens, encoding, mask, options));

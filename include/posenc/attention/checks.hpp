@@ -18,24 +18,27 @@ const char* layout_hint(const tensor_view<T>& x) noexcept {
 template <class T>
 maybe_error check_layout(const tensor_view<T>& x, const char* name, bool output) noexcept {
   for (std::size_t i = 0; i < 4; ++i)
-    if (x.extent(i) < 0) return make_error(errc::invalid_shape, name, "has extent %td; allowed: 0 and more", x.extent(i));
+    if (x.extent(i) < 0)
+      return make_error(errc::invalid_shape, name, "has extent %td; allowed: 0 and more", x.extent(i));
   if (x.empty()) return {};
   if (x.data_handle() == nullptr)
-    return make_error(errc::invalid_layout, name, "is null with extents [%td, %td, %td, %td]; allowed: null only if empty",
-                      x.extent(0), x.extent(1), x.extent(2), x.extent(3));
+    return make_error(errc::invalid_layout, name,
+                      "is null with extents [%td, %td, %td, %td]; allowed: null only if empty", x.extent(0),
+                      x.extent(1), x.extent(2), x.extent(3));
   if (x.dim() > 1 && x.stride(3) != 1)
-    return make_error(errc::invalid_layout, name, "has stride %td between the elements of a row; allowed: 1%s", x.stride(3),
-                      layout_hint(x));
+    return make_error(errc::invalid_layout, name, "has stride %td between the elements of a row; allowed: 1%s",
+                      x.stride(3), layout_hint(x));
   for (std::size_t i = 0; output && i < 3; ++i)
     if (x.extent(i) > 1 && x.stride(i) == 0)
       return make_error(errc::invalid_layout, name,
                         "has stride 0 over %td rows of axis %zu; allowed: rows of their own, since they are written",
                         x.extent(i), i);
   if (output && overlaps_itself(x))
-    return make_error(errc::invalid_layout, name,
-                      "has strides [%td, %td, %td] over rows of %td elements, so that rows share memory; allowed: rows of "
-                      "their own, since they are written",
-                      x.stride(0), x.stride(1), x.stride(2), x.dim());
+    return make_error(
+        errc::invalid_layout, name,
+        "has strides [%td, %td, %td] over rows of %td elements, so that rows share memory; allowed: rows of "
+        "their own, since they are written",
+        x.stride(0), x.stride(1), x.stride(2), x.dim());
   return {};
 }
 
@@ -48,12 +51,12 @@ const char* shared_hint(const Views&... views) noexcept {
 }
 
 template <class T>
-maybe_error check_extent(const tensor_view<T>& x, const char* name, std::size_t axis, index_t wanted,
-                         const char* like, const char* hint) noexcept {
+maybe_error check_extent(const tensor_view<T>& x, const char* name, std::size_t axis, index_t wanted, const char* like,
+                         const char* hint) noexcept {
   static constexpr const char* names[] = {"batch rows", "heads", "tokens", "dim"};
   if (x.extent(axis) == wanted) return {};
-  return make_error(errc::invalid_shape, name, "has %td %s; allowed: %td, like %s%s", x.extent(axis), names[axis], wanted,
-                    like, hint);
+  return make_error(errc::invalid_shape, name, "has %td %s; allowed: %td, like %s%s", x.extent(axis), names[axis],
+                    wanted, like, hint);
 }
 
 template <class T>

@@ -14,8 +14,8 @@ namespace posenc::inline POSENC_ABI::detail {
 /// The tokens of one block of keys, shared by all KV heads: what masks and biases read, and a summary that settles most
 /// blocks without looking at single keys. Slots from `count` on are never visible.
 struct key_tokens {
-  index_t count = 0;        ///< keys in the block, at most block_keys
-  index_t first_index = 0;  ///< index of the first one in its row (of the tensor or the cache)
+  index_t count = 0;                  ///< keys in the block, at most block_keys
+  index_t first_index = 0;            ///< index of the first one in its row (of the tensor or the cache)
   const double* positions = nullptr;  ///< [axes][block_keys]
   double order[block_keys];
   std::int64_t document[block_keys];
@@ -33,8 +33,8 @@ struct key_tokens {
   }
   token key(index_t j, index_t axes, index_t batch, index_t head, double* position_scratch) const noexcept {
     for (index_t axis = 0; axis < axes; ++axis) position_scratch[axis] = positions[axis * block_keys + j];
-    return {order[j], document[j], first_index + j, batch, head,
-            std::span<const double>(position_scratch, static_cast<std::size_t>(axes))};
+    return {order[j], document[j], first_index + j,
+            batch,    head,        std::span<const double>(position_scratch, static_cast<std::size_t>(axes))};
   }
 
   /// Appends tokens [first, first + n) of a row; n + count <= block_keys. `storage` is what `positions` points at.
@@ -93,8 +93,7 @@ inline std::uint64_t document_bits(std::int64_t document, const key_tokens& keys
   if (document == -1) return 0;
   if (keys.one_document()) return keys.first_document == document ? low_bits(keys.count) : 0;
   std::uint64_t bits = 0;
-  for (index_t j = 0; j < keys.count; ++j)
-    bits |= static_cast<std::uint64_t>(keys.document[j] == document) << j;
+  for (index_t j = 0; j < keys.count; ++j) bits |= static_cast<std::uint64_t>(keys.document[j] == document) << j;
   return bits;
 }
 

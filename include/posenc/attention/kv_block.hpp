@@ -48,13 +48,11 @@ template <class Real>
 using row_storer = void (*)(const Real* from, index_t n, void* to);
 
 template <class Real, class T>
-inline constexpr row_loader<Real> row_loader_of = [](const void* from, index_t n, Real* to) {
-  simd::load_row(static_cast<const T*>(from), n, to);
-};
+inline constexpr row_loader<Real> row_loader_of =
+    [](const void* from, index_t n, Real* to) { simd::load_row(static_cast<const T*>(from), n, to); };
 template <class Real, class T>
-inline constexpr row_storer<Real> row_storer_of = [](const Real* from, index_t n, void* to) {
-  simd::store_row(from, n, static_cast<T*>(to));
-};
+inline constexpr row_storer<Real> row_storer_of =
+    [](const Real* from, index_t n, void* to) { simd::store_row(from, n, static_cast<T*>(to)); };
 
 /// Whether none of n numbers is an infinity or a NaN.
 template <class Real>
@@ -73,7 +71,8 @@ bool all_finite(const Real* x, index_t n) noexcept {
 /// Writes rows [0, count) of `rows` ([count][head_dim], rotated) to slots first_slot, first_slot + 1, ... of a block's
 /// keys, rounded once to T. Whole squares of registers go through a transpose.
 template <class T, class Real>
-POSENC_NOINLINE void pack_keys(const Real* rows, index_t count, index_t first_slot, index_t head_dim, T* keys) noexcept {
+POSENC_NOINLINE void pack_keys(const Real* rows, index_t count, index_t first_slot, index_t head_dim,
+                               T* keys) noexcept {
   constexpr index_t lanes = simd::vec<Real>::lanes;
   for (index_t j = 0; j < count; j += lanes)
     for (index_t d = 0; d < head_dim; d += lanes) {
@@ -81,8 +80,8 @@ POSENC_NOINLINE void pack_keys(const Real* rows, index_t count, index_t first_sl
       T* to = keys + d * block_keys + first_slot + j;
       if (n == lanes && m == lanes) {
         simd::vec<Real> square[lanes];
-        simd::unroll<lanes>(
-            [&](auto i) POSENC_INLINE_LAMBDA { square[i] = simd::load(rows + (j + i) * head_dim + d); });
+        simd::unroll<lanes>([&](auto i)
+                                POSENC_INLINE_LAMBDA { square[i] = simd::load(rows + (j + i) * head_dim + d); });
         simd::transpose(square);
         simd::unroll<lanes>([&](auto i) POSENC_INLINE_LAMBDA { simd::store_as(to + i * block_keys, square[i]); });
       } else {

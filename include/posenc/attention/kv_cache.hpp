@@ -36,8 +36,7 @@ class kv_cache {
   explicit kv_cache(const kv_cache_shape& shape) : shape_(shape) {
     if (shape_.value_dim == 0) shape_.value_dim = shape_.head_dim;
     const auto require = [](const char* name, index_t has, index_t most) {
-      if (has < 1 || has > most)
-        raise(make_error(errc::invalid_shape, name, "is %td; allowed: 1 to %td", has, most));
+      if (has < 1 || has > most) raise(make_error(errc::invalid_shape, name, "is %td; allowed: 1 to %td", has, most));
     };
     constexpr index_t many = index_t{1} << 40;
     require("kv_cache_shape.kv_heads", shape_.kv_heads, many);
@@ -123,8 +122,8 @@ class kv_cache {
   /// An error if the keys here were rotated by another encoding.
   template <attention_encoding E>
   maybe_error check_fingerprint(const E& encoding) const noexcept {
-    if (!has_fingerprint_ || detail::key_fingerprint<real>(encoding, shape_.head_dim, shape_.kv_heads, shape_.axes) ==
-                                 fingerprint_)
+    if (!has_fingerprint_ ||
+        detail::key_fingerprint<real>(encoding, shape_.head_dim, shape_.kv_heads, shape_.axes) == fingerprint_)
       return {};
     return make_error(errc::mismatch, "encoding",
                       "does not rotate keys as the encoding did that the cache was filled with; keys are rotated once, "

@@ -35,11 +35,12 @@ maybe_error check_merge(std::span<const attention_part<Real>> parts, const tenso
   for (std::size_t i = 0; i < parts.size(); ++i) {
     for (std::size_t axis = 0; axis < 4; ++axis)
       if (parts[i].out.extent(axis) != out.extent(axis))
-        return make_error(errc::invalid_shape, "parts", "part %zu has extent %td on axis %zu; allowed: %td, like out", i,
-                          parts[i].out.extent(axis), axis, out.extent(axis));
+        return make_error(errc::invalid_shape, "parts", "part %zu has extent %td on axis %zu; allowed: %td, like out",
+                          i, parts[i].out.extent(axis), axis, out.extent(axis));
     if (maybe_error e = check_layout(parts[i].out, "parts", false)) return e;
     if (!identical(out, parts[i].out) && overlaps(out, parts[i].out))
-      return make_error(errc::invalid_layout, "out", "overlaps part %zu; allowed: memory of its own, or exactly a part's", i);
+      return make_error(errc::invalid_layout, "out",
+                        "overlaps part %zu; allowed: memory of its own, or exactly a part's", i);
     if (!out.empty() && parts[i].lse == nullptr)
       return make_error(errc::invalid_layout, "parts", "part %zu has a null lse", i);
   }

@@ -12,8 +12,8 @@ namespace posenc::inline POSENC_ABI::detail {
 /// scores[r][c] = sum over d of queries[r][d] * keys[d][c], for Rows rows and tile_shape::width columns.
 /// queries: rows `query_stride` apart. keys: [depth][block_keys], at the first column. scores: rows `score_stride` apart.
 template <class Real, int Rows>
-POSENC_NOINLINE void score_kernel(const Real* queries, index_t query_stride, const Real* keys, index_t depth, Real* scores,
-                                  index_t score_stride) noexcept {
+POSENC_NOINLINE void score_kernel(const Real* queries, index_t query_stride, const Real* keys, index_t depth,
+                                  Real* scores, index_t score_stride) noexcept {
   using simd::vec;
   using shape = tile_shape<Real>;
   vec<Real> sum[Rows][shape::vectors];
@@ -26,14 +26,13 @@ POSENC_NOINLINE void score_kernel(const Real* queries, index_t query_stride, con
         [&](auto c) POSENC_INLINE_LAMBDA { key[c] = simd::load(keys + d * block_keys + c * shape::lanes); });
     simd::unroll<Rows>([&](auto r) POSENC_INLINE_LAMBDA {
       const vec<Real> query(queries[r * query_stride + d]);
-      simd::unroll<shape::vectors>(
-          [&](auto c) POSENC_INLINE_LAMBDA { sum[r][c] = simd::fma(query, key[c], sum[r][c]); });
+      simd::unroll<shape::vectors>([&](auto c)
+                                       POSENC_INLINE_LAMBDA { sum[r][c] = simd::fma(query, key[c], sum[r][c]); });
     });
   }
   simd::unroll<Rows>([&](auto r) POSENC_INLINE_LAMBDA {
-    simd::unroll<shape::vectors>([&](auto c) POSENC_INLINE_LAMBDA {
-      simd::store(scores + r * score_stride + c * shape::lanes, sum[r][c]);
-    });
+    simd::unroll<shape::vectors>(
+        [&](auto c) POSENC_INLINE_LAMBDA { simd::store(scores + r * score_stride + c * shape::lanes, sum[r][c]); });
   });
 }
 
@@ -48,9 +47,8 @@ POSENC_NOINLINE void value_kernel(const Real* weights, index_t weight_stride, co
   vec<Real> sum[Rows][shape::vectors];
   simd::unroll<Rows>([&](auto r) POSENC_INLINE_LAMBDA {
     const vec<Real> factor(rescale[r]);
-    simd::unroll<shape::vectors>([&](auto c) POSENC_INLINE_LAMBDA {
-      sum[r][c] = simd::load(out + r * out_stride + c * shape::lanes) * factor;
-    });
+    simd::unroll<shape::vectors>(
+        [&](auto c) POSENC_INLINE_LAMBDA { sum[r][c] = simd::load(out + r * out_stride + c * shape::lanes) * factor; });
   });
   for (index_t b = 0; b < blocks; ++b) {
     const Real* panel = values[b];
@@ -61,8 +59,8 @@ POSENC_NOINLINE void value_kernel(const Real* weights, index_t weight_stride, co
           [&](auto c) POSENC_INLINE_LAMBDA { value[c] = simd::load(panel + j * shape::width + c * shape::lanes); });
       simd::unroll<Rows>([&](auto r) POSENC_INLINE_LAMBDA {
         const vec<Real> w(weight[r * weight_stride + j]);
-        simd::unroll<shape::vectors>(
-            [&](auto c) POSENC_INLINE_LAMBDA { sum[r][c] = simd::fma(w, value[c], sum[r][c]); });
+        simd::unroll<shape::vectors>([&](auto c)
+                                         POSENC_INLINE_LAMBDA { sum[r][c] = simd::fma(w, value[c], sum[r][c]); });
       });
     }
   }
@@ -110,8 +108,9 @@ void value_blocks(const Real* weights, index_t weight_stride, index_t rows, cons
 /// The same for one block whose values are not all finite: keys of weight zero are left out, since zero times infinity
 /// or NaN would reach the row.
 template <class Real>
-POSENC_NOINLINE void value_block_with_holes(const Real* weights, index_t weight_stride, index_t rows, const Real* values,
-                                            index_t padded_value_dim, Real* out, index_t out_stride) noexcept {
+POSENC_NOINLINE void value_block_with_holes(const Real* weights, index_t weight_stride, index_t rows,
+                                            const Real* values, index_t padded_value_dim, Real* out,
+                                            index_t out_stride) noexcept {
   using simd::vec;
   constexpr index_t width = tile_shape<Real>::width, lanes = vec<Real>::lanes;
   for (index_t r = 0; r < rows; ++r)

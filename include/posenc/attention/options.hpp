@@ -37,7 +37,8 @@ class head_numbers {
   constexpr index_t size() const noexcept { return size_; }
   constexpr bool null() const noexcept { return data_ == nullptr && size_ > 0; }
   double operator[](index_t head) const noexcept {
-    return wide_ ? static_cast<const double*>(data_)[head] : static_cast<double>(static_cast<const float*>(data_)[head]);
+    return wide_ ? static_cast<const double*>(data_)[head]
+                 : static_cast<double>(static_cast<const float*>(data_)[head]);
   }
 
  private:
@@ -124,12 +125,13 @@ inline maybe_error check_options(const attention_options& options, index_t batch
     return make_error(errc::invalid_value, "options.softcap", "is %g; allowed: finite and above 0, or 0 for none",
                       options.softcap);
   if (options.sinks.size() != 0 && options.sinks.size() != heads)
-    return make_error(errc::invalid_shape, "options.sinks", "has %td entries; allowed: one for each of %td heads, or none",
-                      options.sinks.size(), heads);
+    return make_error(errc::invalid_shape, "options.sinks",
+                      "has %td entries; allowed: one for each of %td heads, or none", options.sinks.size(), heads);
   if (options.sinks.null()) return make_error(errc::invalid_layout, "options.sinks", "is null for %td heads", heads);
   for (index_t h = 0; h < options.sinks.size(); ++h)
     if (!is_finite(options.sinks[h]))
-      return make_error(errc::invalid_value, "options.sinks", "is %g for head %td; allowed: finite", options.sinks[h], h);
+      return make_error(errc::invalid_value, "options.sinks", "is %g for head %td; allowed: finite", options.sinks[h],
+                        h);
   if (options.lse) {
     if (options.lse.extent(0) != batch || options.lse.extent(1) != heads || options.lse.extent(2) != q_tokens)
       return make_error(errc::invalid_shape, "options.lse",

@@ -35,7 +35,9 @@ struct rotation_functions {
 
 template <class Real, class E>
 inline constexpr rotation_functions<Real> rotation_functions_of{
-    [](const void* e, const rotation_shape& shape) -> index_t { return static_cast<const E*>(e)->rotation_size(shape); },
+    [](const void* e, const rotation_shape& shape) -> index_t {
+      return static_cast<const E*>(e)->rotation_size(shape);
+    },
     [](const void* e, const rotation_shape& shape, position_span position, rotation_use use, Real* row) {
       static_cast<const E*>(e)->prepare_rotation(shape, position, use, row);
     },
@@ -67,14 +69,15 @@ POSENC_NOINLINE void add_bias(const E& e, Real* scores, index_t row_stride, cons
 }
 
 template <class Real, class E>
-inline constexpr bias_functions<Real> bias_functions_of{
-    [](const void* e, Real* scores, index_t row_stride, const tile_row* rows, index_t row_count, const key_tokens& keys) {
-      if (keys.consecutive_positions) {
-        add_bias<Real, true>(*static_cast<const E*>(e), scores, row_stride, rows, row_count, keys);
-      } else {
-        add_bias<Real, false>(*static_cast<const E*>(e), scores, row_stride, rows, row_count, keys);
-      }
-    }};
+inline constexpr bias_functions<Real> bias_functions_of{[](const void* e, Real* scores, index_t row_stride,
+                                                           const tile_row* rows, index_t row_count,
+                                                           const key_tokens& keys) {
+  if (keys.consecutive_positions) {
+    add_bias<Real, true>(*static_cast<const E*>(e), scores, row_stride, rows, row_count, keys);
+  } else {
+    add_bias<Real, false>(*static_cast<const E*>(e), scores, row_stride, rows, row_count, keys);
+  }
+}};
 
 /// An encoding for the kernel. Places that it does not act at are null.
 template <class Real>

@@ -41,7 +41,6 @@ struct softmax_state {
       rescale[r] = 1;
     }
   }
-
 };
 
 /// e^(score - largest), exactly 1 for the largest itself.

@@ -79,8 +79,8 @@ class tile_runner {
       const index_t block = sequence.first_block + job.first_block + b;
       const key_tokens& keys = call_.keys.tokens(call_.keys.context, block);
       if (!see(sequence.batch, job.rows, queries, keys, filled)) continue;
-      chunk[filled] = call_.keys.block(call_.keys.context, block, kv_head,
-                                       scratch_.blocks + filled * call_.keys.scratch_elements);
+      chunk[filled] =
+          call_.keys.block(call_.keys.context, block, kv_head, scratch_.blocks + filled * call_.keys.scratch_elements);
       score(job.rows, chunk[filled], keys, filled);
       if (++filled == chunk_blocks) {
         accumulate(job.rows, chunk, filled, padded);
@@ -142,10 +142,9 @@ class tile_runner {
       return;
     const index_t axes = call_.q_tokens.axes();
     for (index_t query = 0; query < count; ++query)
-      call_.encoding.rotation->prepare(
-          call_.encoding.encoding, call_.rotation(),
-          position_span(scratch_.positions + query * axes, static_cast<std::size_t>(axes)),
-          {token_role::query, rotation_op::rotate}, scratch_.rotations + query * size);
+      call_.encoding.rotation->prepare(call_.encoding.encoding, call_.rotation(),
+                                       position_span(scratch_.positions + query * axes, static_cast<std::size_t>(axes)),
+                                       {token_role::query, rotation_op::rotate}, scratch_.rotations + query * size);
     scratch_.prepared_sequence = job.sequence;
     scratch_.prepared_query = first;
     scratch_.prepared_count = count;
@@ -179,7 +178,8 @@ class tile_runner {
     if (keys.last_document < queries.first_document || keys.first_document > queries.last_document) return false;
     const visibility seen = classify(queries.block, keys.summary(batch));
     if (seen == visibility::none) return false;
-    const bool one_document = !queries.padding && queries.first_document == queries.last_document && keys.one_document();
+    const bool one_document =
+        !queries.padding && queries.first_document == queries.last_document && keys.one_document();
     std::uint64_t* bits = scratch_.bits + slot;
     if (seen == visibility::all && one_document) {
       for (index_t r = 0; r < rows; ++r) bits[r * chunk_blocks] = low_bits(keys.count);
@@ -195,8 +195,9 @@ class tile_runner {
       }
       mine = one_document ? low_bits(keys.count) : document_bits(row.document, keys);
       if (seen != visibility::all && mine != 0) {
-        const token query{row.order, row.document, row.query, batch, row.head,
-                          position_span(row.position, static_cast<std::size_t>(call_.q_tokens.axes()))};
+        const token query{row.order, row.document,
+                          row.query, batch,
+                          row.head,  position_span(row.position, static_cast<std::size_t>(call_.q_tokens.axes()))};
         mine = call_.mask.functions->row_bits(call_.mask.mask, query, keys, mine);
       }
       any |= mine;
@@ -236,7 +237,8 @@ class tile_runner {
       finite = finite && chunk[b].finite_values;
     }
     if (finite) {
-      value_blocks(scratch_.scores, stride, rows, values, blocks, padded, scratch_.state->rescale, scratch_.sums, padded);
+      value_blocks(scratch_.scores, stride, rows, values, blocks, padded, scratch_.state->rescale, scratch_.sums,
+                   padded);
       return;
     }
     for (index_t r = 0; r < rows; ++r)

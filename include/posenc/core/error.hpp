@@ -15,12 +15,12 @@ namespace posenc::inline POSENC_ABI {
 
 /// What kind of mistake an `error` reports.
 enum class errc {
-  invalid_value,  ///< a parameter outside its range, or NaN
-  invalid_shape,  ///< an extent, a width or a count that does not fit
-  out_of_range,   ///< a position outside a table
-  invalid_layout, ///< null data, a stride that is not allowed, overlapping buffers
-  mismatch,       ///< two arguments that contradict each other
-  stacked_scaling ///< two context extensions on one ladder
+  invalid_value,   ///< a parameter outside its range, or NaN
+  invalid_shape,   ///< an extent, a width or a count that does not fit
+  out_of_range,    ///< a position outside a table
+  invalid_layout,  ///< null data, a stride that is not allowed, overlapping buffers
+  mismatch,        ///< two arguments that contradict each other
+  stacked_scaling  ///< two context extensions on one ladder
 };
 
 /// A mistake in the arguments of a call. The text names the argument, its value and what is allowed.

@@ -58,7 +58,8 @@ std::vector<std::int64_t> cu_seqlens_of(std::span<const N> lengths) {
   std::vector<std::int64_t> bounds(1, 0);
   for (const N length : lengths) {
     if (length < 0)
-      raise(make_error(errc::invalid_value, "lengths", "has %lld; allowed: 0 and more", static_cast<long long>(length)));
+      raise(
+          make_error(errc::invalid_value, "lengths", "has %lld; allowed: 0 and more", static_cast<long long>(length)));
     bounds.push_back(bounds.back() + static_cast<std::int64_t>(length));
   }
   return bounds;

@@ -15,8 +15,8 @@ namespace posenc::inline POSENC_ABI {
 
 /// The types that positions and orders may have.
 template <class P>
-concept position_number = std::same_as<P, std::int32_t> || std::same_as<P, std::int64_t> || std::same_as<P, float> ||
-                          std::same_as<P, double>;
+concept position_number =
+    std::same_as<P, std::int32_t> || std::same_as<P, std::int64_t> || std::same_as<P, float> || std::same_as<P, double>;
 
 /// A token has at most this many position axes.
 inline constexpr index_t max_position_axes = 8;
@@ -180,8 +180,8 @@ class token_view {
   }
 
   constexpr bool null() const noexcept {
-    return count_ > 0 && (positions_.is_null() || (has_order() && order_.is_null()) ||
-                          (has_documents() && documents_.is_null()));
+    return count_ > 0 &&
+           (positions_.is_null() || (has_order() && order_.is_null()) || (has_documents() && documents_.is_null()));
   }
   constexpr bool null_bounds() const noexcept { return has_cu_seqlens() && cu_seqlens_.is_null(); }
   constexpr bool counts_up() const noexcept { return positions_.is_range(); }
@@ -301,9 +301,10 @@ inline maybe_error check_token_pair(const token_pair& tokens) noexcept {
                       tokens.q.axes(), tokens.k.axes());
   const bool both = tokens.q.count() > 0 && tokens.k.count() > 0;  // a side without tokens has nothing to say
   if (both && tokens.q.has_documents() != tokens.k.has_documents())
-    return make_error(errc::mismatch, "tokens",
-                      "has document ids for %s only; give them to both sides (0 everywhere means one document) or to none",
-                      tokens.q.has_documents() ? "queries" : "keys");
+    return make_error(
+        errc::mismatch, "tokens",
+        "has document ids for %s only; give them to both sides (0 everywhere means one document) or to none",
+        tokens.q.has_documents() ? "queries" : "keys");
   if (tokens.q.has_cu_seqlens() != tokens.k.has_cu_seqlens() || tokens.q.sequences() != tokens.k.sequences())
     return make_error(errc::mismatch, "tokens",
                       "has %td sequences of queries and %td of keys; allowed: cu_seqlens on both sides, equally many",

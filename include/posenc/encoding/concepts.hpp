@@ -154,8 +154,9 @@ concept score_encoding = acts_on<E, on_scores> && has_bias<E>;
 
 /// An encoding: has the members of each place that it lists.
 template <class E>
-concept encoding = lists_places<E> && (!acts_on<E, on_inputs> || input_encoding<E>) &&
-                   (!acts_on<E, on_queries_keys> || rotary_encoding<E>) && (!acts_on<E, on_scores> || score_encoding<E>);
+concept encoding =
+    lists_places<E> && (!acts_on<E, on_inputs> || input_encoding<E>) &&
+    (!acts_on<E, on_queries_keys> || rotary_encoding<E>) && (!acts_on<E, on_scores> || score_encoding<E>);
 
 /// An encoding that attention takes: nothing of it belongs to the inputs.
 template <class E>

@@ -13,19 +13,19 @@ namespace posenc::inline POSENC_ABI::detail {
 
 // A member of any kind with the given name, template or not: naming it through a class that also derives from one that
 // has it is ambiguous then.
-#define POSENC_DETAIL_NAMES(member)                                                       \
-  struct fallback_##member {                                                              \
-    int member;                                                                           \
-  };                                                                                      \
-  template <class E>                                                                      \
-  struct probe_##member : E, fallback_##member {};                                        \
-  template <class E>                                                                      \
-  constexpr bool names_##member() {                                                       \
-    if constexpr (std::is_class_v<E> && !std::is_final_v<E>) {                            \
-      return !requires { &probe_##member<E>::member; };                                   \
-    } else {                                                                              \
-      return false;                                                                       \
-    }                                                                                     \
+#define POSENC_DETAIL_NAMES(member)                            \
+  struct fallback_##member {                                   \
+    int member;                                                \
+  };                                                           \
+  template <class E>                                           \
+  struct probe_##member : E, fallback_##member {};             \
+  template <class E>                                           \
+  constexpr bool names_##member() {                            \
+    if constexpr (std::is_class_v<E> && !std::is_final_v<E>) { \
+      return !requires { &probe_##member<E>::member; };        \
+    } else {                                                   \
+      return false;                                            \
+    }                                                          \
   }
 
 POSENC_DETAIL_NAMES(add_position)
@@ -70,14 +70,16 @@ consteval bool check_listed_members() {
 template <class E>
 consteval bool check_unlisted_members() {
   constexpr bool inputs = acts_on<E, on_inputs> || !names_add_position<E>();
-  static_assert(inputs,
-                "posenc: the encoding has a member add_position but does not act on inputs: add posenc::on_inputs to its "
-                "acts_on, or remove the member");
+  static_assert(
+      inputs,
+      "posenc: the encoding has a member add_position but does not act on inputs: add posenc::on_inputs to its "
+      "acts_on, or remove the member");
   constexpr bool rotary = acts_on<E, on_queries_keys> ||
                           (!names_rotation_size<E>() && !names_prepare_rotation<E>() && !names_apply_rotation<E>());
-  static_assert(rotary,
-                "posenc: the encoding has a rotation member (rotation_size, prepare_rotation or apply_rotation) but does "
-                "not act on queries and keys: add posenc::on_queries_keys to its acts_on, or remove the member");
+  static_assert(
+      rotary,
+      "posenc: the encoding has a rotation member (rotation_size, prepare_rotation or apply_rotation) but does "
+      "not act on queries and keys: add posenc::on_queries_keys to its acts_on, or remove the member");
   constexpr bool scores = acts_on<E, on_scores> || !names_bias<E>();
   static_assert(scores,
                 "posenc: the encoding has a member bias but does not act on scores: add posenc::on_scores to its "
@@ -91,9 +93,10 @@ consteval bool check_unlisted_members() {
 
 template <class E>
 consteval bool check_is_encoding() {
-  static_assert(lists_places<E>,
-                "posenc: this is not an encoding: it needs `using acts_on = posenc::places<...>;` listing where position "
-                "enters (posenc::on_inputs, posenc::on_queries_keys, posenc::on_scores)");
+  static_assert(
+      lists_places<E>,
+      "posenc: this is not an encoding: it needs `using acts_on = posenc::places<...>;` listing where position "
+      "enters (posenc::on_inputs, posenc::on_queries_keys, posenc::on_scores)");
   if constexpr (lists_places<E>) {
     if constexpr (check_listed_members<E>()) return check_unlisted_members<E>();
   }
@@ -114,9 +117,10 @@ consteval bool check_attention_encoding() {
 template <class E>
 consteval bool check_input_encoding() {
   if constexpr (check_is_encoding<E>()) {
-    static_assert(acts_on<E, on_inputs>,
-                  "posenc: add_positions takes an encoding that acts on inputs (sinusoidal, learned); this one is passed "
-                  "to posenc::attention or posenc::rotate");
+    static_assert(
+        acts_on<E, on_inputs>,
+        "posenc: add_positions takes an encoding that acts on inputs (sinusoidal, learned); this one is passed "
+        "to posenc::attention or posenc::rotate");
     return acts_on<E, on_inputs>;
   }
   return false;
@@ -143,9 +147,10 @@ consteval bool check_attention_dtypes() {
     constexpr bool same = std::is_same_v<std::remove_cv_t<K>, std::remove_cv_t<V>>;
     static_assert(same, "posenc: k and v must have the same element type");
     constexpr bool mixes = !same || mixable<Q, K, Out>;
-    static_assert(mixes,
-                  "posenc: q, k, v and out mix float, half and bfloat16 freely, but double goes with double only: convert "
-                  "the odd one");
+    static_assert(
+        mixes,
+        "posenc: q, k, v and out mix float, half and bfloat16 freely, but double goes with double only: convert "
+        "the odd one");
     constexpr bool writes = !mixes || !same || !std::is_const_v<Out>;
     static_assert(writes, "posenc: out is const: attention writes to it");
     return same && mixes && writes;

@@ -16,8 +16,9 @@ namespace posenc::inline POSENC_ABI {
 namespace detail {
 inline void check_sections(const std::vector<index_t>& sections) {
   if (sections.empty() || static_cast<index_t>(sections.size()) > max_position_axes)
-    raise(make_error(errc::invalid_shape, "sections", "has %zu entries; allowed: one for each of 1 to %td position axes",
-                     sections.size(), max_position_axes));
+    raise(make_error(errc::invalid_shape, "sections",
+                     "has %zu entries; allowed: one for each of 1 to %td position axes", sections.size(),
+                     max_position_axes));
   for (const index_t pairs : sections)
     if (pairs < 0) raise(make_error(errc::invalid_value, "sections", "has %td pairs; allowed: 0 and more", pairs));
 }
@@ -47,10 +48,11 @@ inline std::vector<index_t> mrope_interleaved(const std::vector<index_t>& sectio
   for (index_t axis = 1; axis <= 2; ++axis) {
     const index_t section = sections[static_cast<std::size_t>(axis)];
     if (section > 0 && 3 * (section - 1) + axis >= pairs)
-      raise(make_error(errc::invalid_value, "sections",
-                       "has %td pairs for axis %td, the last of which would be pair %td of %td; allowed: every third pair "
-                       "must be enough",
-                       section, axis, 3 * (section - 1) + axis, pairs));
+      raise(make_error(
+          errc::invalid_value, "sections",
+          "has %td pairs for axis %td, the last of which would be pair %td of %td; allowed: every third pair "
+          "must be enough",
+          section, axis, 3 * (section - 1) + axis, pairs));
     for (index_t i = 0; i < section; ++i) axes[static_cast<std::size_t>(3 * i + axis)] = axis;
   }
   return axes;

@@ -61,7 +61,8 @@ class rope {
     const auto entries = static_cast<index_t>(options.frequency_axis.size());
     if (entries != 0 && entries != ladder.size())
       return make_error(errc::invalid_shape, "frequency_axis",
-                        "has %td entries for a ladder of %td pairs; allowed: one a pair, or none", entries, ladder.size());
+                        "has %td entries for a ladder of %td pairs; allowed: one a pair, or none", entries,
+                        ladder.size());
     for (index_t i = 0; i < entries; ++i) {
       const index_t axis = options.frequency_axis[static_cast<std::size_t>(i)];
       if (axis < 0 || axis >= max_position_axes)
@@ -84,9 +85,10 @@ class rope {
   maybe_error check(const encoding_use& use) const noexcept {
     const dim_range turned = rotated_dims({});
     if (turned.end > use.dim)
-      return make_error(errc::invalid_shape, "encoding",
-                        "rope turns %td dimensions from offset %td on and heads have %td; allowed: heads of %td and more",
-                        ladder_.rotary_dim(), turned.begin, use.dim, turned.end);
+      return make_error(
+          errc::invalid_shape, "encoding",
+          "rope turns %td dimensions from offset %td on and heads have %td; allowed: heads of %td and more",
+          ladder_.rotary_dim(), turned.begin, use.dim, turned.end);
     index_t last = 0;
     for (const index_t axis : options_.frequency_axis) last = axis > last ? axis : last;
     return detail::check_axis("rope", last, use);
@@ -106,21 +108,21 @@ class rope {
     Real* const cosines = row;
     Real* const sines = row + ladder_.size();
     constexpr index_t longest = 64;
-    frequencies_.for_each_piece(longest, [&](const double* inv_freq, index_t count, index_t axis, index_t first,
-                                             const index_t* pairs) {
-      // The rotation by -angle is the transposed one.
-      const double p = position[static_cast<std::size_t>(axis)], signed_p = forward ? p : -p;
-      if (pairs == nullptr) {
-        simd::sincos_products(inv_freq, count, signed_p, factor, cosines + first, sines + first);
-        return;
-      }
-      Real c[longest], s[longest];
-      simd::sincos_products(inv_freq, count, signed_p, factor, c, s);
-      for (index_t i = 0; i < count; ++i) {
-        cosines[pairs[i]] = c[i];
-        sines[pairs[i]] = s[i];
-      }
-    });
+    frequencies_.for_each_piece(
+        longest, [&](const double* inv_freq, index_t count, index_t axis, index_t first, const index_t* pairs) {
+          // The rotation by -angle is the transposed one.
+          const double p = position[static_cast<std::size_t>(axis)], signed_p = forward ? p : -p;
+          if (pairs == nullptr) {
+            simd::sincos_products(inv_freq, count, signed_p, factor, cosines + first, sines + first);
+            return;
+          }
+          Real c[longest], s[longest];
+          simd::sincos_products(inv_freq, count, signed_p, factor, c, s);
+          for (index_t i = 0; i < count; ++i) {
+            cosines[pairs[i]] = c[i];
+            sines[pairs[i]] = s[i];
+          }
+        });
   }
 
   template <class Real>

@@ -93,10 +93,10 @@ POSENC_ALWAYS_INLINE void turn_pairs(const Real* cos, const Real* sin, index_t p
                                      const head_rows<In, Out>& rows, Count count) noexcept {
   constexpr index_t lanes = simd::vec<Real>::lanes;
   Pairs registers[N];
-  simd::unroll<N>([&](auto k) POSENC_INLINE_LAMBDA {
-    registers[k].load(cos + first + k * lanes, sin + first + k * lanes, count);
-  });
-  const auto [heads, from, in_stride, to, out_stride] = rows;  // what is stored through `out` could be rows, for all C++ knows
+  simd::unroll<N>(
+      [&](auto k) POSENC_INLINE_LAMBDA { registers[k].load(cos + first + k * lanes, sin + first + k * lanes, count); });
+  const auto [heads, from, in_stride, to, out_stride] =
+      rows;  // what is stored through `out` could be rows, for all C++ knows
   const In* in = from + Pairs::step * first;
   Out* out = to + Pairs::step * first;
   for (index_t head = 0; head < heads; ++head, in += in_stride, out += out_stride)
@@ -108,7 +108,8 @@ POSENC_ALWAYS_INLINE void turn_pairs(const Real* cos, const Real* sin, index_t p
 /// Turns the first 2 * pairs elements of every head. `cos` and `sin` have `pairs` numbers each, the attention factor in
 /// them.
 template <class Pairs, class Real, class In, class Out>
-POSENC_NOINLINE void turn_heads(const Real* cos, const Real* sin, index_t pairs, const head_rows<In, Out>& rows) noexcept {
+POSENC_NOINLINE void turn_heads(const Real* cos, const Real* sin, index_t pairs,
+                                const head_rows<In, Out>& rows) noexcept {
   constexpr index_t together = Pairs::together * simd::vec<Real>::lanes;
   index_t i = 0;
   for (; i + together <= pairs; i += together)

@@ -77,8 +77,8 @@ void rotate_one(const rotated_heads<In, Out>& x, const token_view& tokens, const
 }
 
 template <class In, class Out, class From, class To, class Executor>
-void rerotate_one(const rotated_heads<In, Out>& x, const token_view& tokens, const From& from, const To& to, double shift,
-                  const rotate_options& options, Executor& executor) {
+void rerotate_one(const rotated_heads<In, Out>& x, const token_view& tokens, const From& from, const To& to,
+                  double shift, const rotate_options& options, Executor& executor) {
   raise_if(check_rerotation(x, tokens, from, to, shift, options.kv_heads));
   const rotation_shape shape{x.in.dim(), kv_heads_of(x, options.kv_heads)};
   run_rerotation<compute_type<Out>>(tokens, from, to, shift, shape, executor, x);
@@ -92,7 +92,8 @@ template <class X, class E, class Executor = serial_executor>
 void rotate(X&& x, const token_view& tokens, const E& encoding, const rotate_options& options = {},
             Executor&& executor = {}) {
   if constexpr (detail::check_rotate_types<X&, X&, E>())
-    detail::rotate_one<rotation_op::rotate>(detail::heads_of(x, options.role, "x"), tokens, encoding, options, executor);
+    detail::rotate_one<rotation_op::rotate>(detail::heads_of(x, options.role, "x"), tokens, encoding, options,
+                                            executor);
 }
 
 /// out = A R x. `out` has the extents of x and is x itself or does not overlap it; float, half and bfloat16 mix.
@@ -134,8 +135,8 @@ void rotate_transposed(X&& x, const token_view& tokens, const E& encoding, const
 
 /// out = A R^T x.
 template <class X, class Out, class E, class Executor = serial_executor>
-void rotate_transposed(X&& x, Out&& out, const token_view& tokens, const E& encoding, const rotate_options& options = {},
-                       Executor&& executor = {}) {
+void rotate_transposed(X&& x, Out&& out, const token_view& tokens, const E& encoding,
+                       const rotate_options& options = {}, Executor&& executor = {}) {
   if constexpr (detail::check_rotate_types<X&, Out&, E>())
     detail::rotate_one<rotation_op::transposed>(detail::heads_of(x, out, options.role, "x"), tokens, encoding, options,
                                                 executor);
@@ -146,7 +147,8 @@ template <class X, class E, class Executor = serial_executor>
 void unrotate(X&& x, const token_view& tokens, const E& encoding, const rotate_options& options = {},
               Executor&& executor = {}) {
   if constexpr (detail::check_rotate_types<X&, X&, E>())
-    detail::rotate_one<rotation_op::inverse>(detail::heads_of(x, options.role, "x"), tokens, encoding, options, executor);
+    detail::rotate_one<rotation_op::inverse>(detail::heads_of(x, options.role, "x"), tokens, encoding, options,
+                                             executor);
 }
 
 /// out = R^T x / A.

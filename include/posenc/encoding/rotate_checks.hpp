@@ -29,14 +29,16 @@ namespace detail {
 template <class In, class Out>
 consteval bool check_rotation_dtypes() {
   constexpr bool known = scalar<In> && scalar<Out>;
-  static_assert(known,
-                "posenc: rotated vectors must have elements of type float, double, Eigen::half or Eigen::bfloat16 (integers "
-                "that hold 16-bit numbers: use posenc::as_half or posenc::as_bfloat16)");
+  static_assert(
+      known,
+      "posenc: rotated vectors must have elements of type float, double, Eigen::half or Eigen::bfloat16 (integers "
+      "that hold 16-bit numbers: use posenc::as_half or posenc::as_bfloat16)");
   if constexpr (known) {
     constexpr bool mixes = mixable<In, Out>;
-    static_assert(mixes,
-                  "posenc: rotated vectors mix float, half and bfloat16 freely, but double goes with double only: convert "
-                  "the odd one");
+    static_assert(
+        mixes,
+        "posenc: rotated vectors mix float, half and bfloat16 freely, but double goes with double only: convert "
+        "the odd one");
     constexpr bool writes = !mixes || !std::is_const_v<Out>;
     static_assert(writes,
                   "posenc: rotating writes to a const buffer: pass vectors that are not const, or an out of their own");
@@ -74,8 +76,8 @@ maybe_error check_heads(const rotated_heads<In, Out>& x, const token_view& token
       if (maybe_error e = check_extent(x.out, written, axis, x.in.extent(axis), x.in_name)) return e;
   if (maybe_error e = check_layout(x.out, written, true)) return e;
   if (!same && overlaps(x.out, x.in))
-    return make_error(errc::invalid_layout, written, "overlaps %s; allowed: memory of its own, or exactly %s", x.in_name,
-                      x.in_name);
+    return make_error(errc::invalid_layout, written, "overlaps %s; allowed: memory of its own, or exactly %s",
+                      x.in_name, x.in_name);
   if (x.in.from_columns() && x.in.tokens() != tokens.count())
     return make_error(errc::invalid_shape, x.in_name, "has %td tokens, tokens describes %td%s", x.in.tokens(),
                       tokens.count(), layout_hint(x.in));
@@ -91,8 +93,8 @@ index_t kv_heads_of(const rotated_heads<In, Out>& x, index_t given) noexcept {
 template <class In, class Out>
 maybe_error check_kv_heads(const rotated_heads<In, Out>& x, index_t given) noexcept {
   if (given >= 0 && x.in.heads() % kv_heads_of(x, given) == 0) return {};
-  return make_error(errc::invalid_value, "options.kv_heads", "is %td for %td heads of %s; allowed: a divisor, or 0", given,
-                    x.in.heads(), x.in_name);
+  return make_error(errc::invalid_value, "options.kv_heads", "is %td for %td heads of %s; allowed: a divisor, or 0",
+                    given, x.in.heads(), x.in_name);
 }
 
 template <rotary_encoding E, class In, class Out>
@@ -110,8 +112,8 @@ maybe_error check_rotation(const rotated_heads<In, Out>& x, const token_view& to
 
 /// Queries and keys of the same tokens.
 template <rotary_encoding E, class Q, class QOut, class K, class KOut>
-maybe_error check_rotation_pair(const rotated_heads<Q, QOut>& q, const rotated_heads<K, KOut>& k, const token_view& tokens,
-                                const E& encoding) noexcept {
+maybe_error check_rotation_pair(const rotated_heads<Q, QOut>& q, const rotated_heads<K, KOut>& k,
+                                const token_view& tokens, const E& encoding) noexcept {
   if (maybe_error e = check_heads(q, tokens)) return e;
   if (maybe_error e = check_heads(k, tokens)) return e;
   if (q.in.heads() % k.in.heads() != 0)

@@ -23,10 +23,9 @@ namespace posenc::inline POSENC_ABI::detail {
 /// heads, const In* in, posenc::index_t in_stride, Out* out, posenc::index_t out_stride) const`: an encoding that turns
 /// all heads of a token alike may have this faster way for any element type. It leaves all but `rotated_dims` alone.
 template <class E, class Real, class In, class Out>
-concept has_rotate_heads =
-    requires(const E& e, rotation_shape s, const Real* row, index_t n, const In* in, Out* out) {
-      e.rotate_heads(s, row, n, in, n, out, n);
-    };
+concept has_rotate_heads = requires(const E& e, rotation_shape s, const Real* row, index_t n, const In* in, Out* out) {
+  e.rotate_heads(s, row, n, in, n, out, n);
+};
 
 /// The dimensions that may come out changed. What `rotated_dims` says is about turning; something else may scale the others.
 template <class E, class Real, class In, class Out>
@@ -52,7 +51,8 @@ class row_memory {
 /// Turns one head by `turn(Real* x)`, which works in place. 16-bit elements pass through `spare`; what is not among the
 /// changed dimensions keeps its bits.
 template <class Real, class In, class Out, class Turn>
-POSENC_ALWAYS_INLINE void turn_head(const In* in, Out* out, index_t head_dim, dim_range changed, Real* spare, Turn&& turn) {
+POSENC_ALWAYS_INLINE void turn_head(const In* in, Out* out, index_t head_dim, dim_range changed, Real* spare,
+                                    Turn&& turn) {
   const bool same = static_cast<const void*>(in) == static_cast<const void*>(out);
   if constexpr (std::is_same_v<Out, Real>) {
     if (!same) copy_elements<Real>(in, head_dim, out);
@@ -69,8 +69,8 @@ POSENC_ALWAYS_INLINE void turn_head(const In* in, Out* out, index_t head_dim, di
 
 /// Turns all heads of one token.
 template <class Real, class E, class In, class Out>
-void turn_token(const E& encoding, const rotation_shape& shape, const Real* row, const rotated_heads<In, Out>& x, index_t b,
-                index_t t, Real* spare) {
+void turn_token(const E& encoding, const rotation_shape& shape, const Real* row, const rotated_heads<In, Out>& x,
+                index_t b, index_t t, Real* spare) {
   using element = std::remove_const_t<In>;
   const element* in = x.in.row(b, 0, t);
   Out* out = x.out.row(b, 0, t);
@@ -142,8 +142,8 @@ POSENC_NOINLINE void run_rotation(const token_view& tokens, index_t batch, const
       bool ready = false;
       const auto turn = [&](const auto& x) {
         if (!ready || depends_on_role<E>())
-          encoding.prepare_rotation(shape, position_span(position, static_cast<std::size_t>(tokens.axes())), {x.role, op},
-                                    row);
+          encoding.prepare_rotation(shape, position_span(position, static_cast<std::size_t>(tokens.axes())),
+                                    {x.role, op}, row);
         ready = true;
         for (index_t b = begin; b < end; ++b) turn_token(encoding, shape, row, x, b, token, row + size);
       };
@@ -160,8 +160,8 @@ POSENC_NOINLINE void run_rerotation(const token_view& tokens, const From& from, 
   const index_t from_size = from.rotation_size(shape), to_size = to.rotation_size(shape);
   const index_t heads = x.in.heads(), group = heads / shape.kv_heads;
   using element = std::remove_const_t<In>;
-  const dim_range changed = hull(changed_dims_of<From, Real, element, Out>(from, shape),
-                                 changed_dims_of<To, Real, element, Out>(to, shape));
+  const dim_range changed =
+      hull(changed_dims_of<From, Real, element, Out>(from, shape), changed_dims_of<To, Real, element, Out>(to, shape));
   run_steps(walk.steps(), bytes_a_token(x), executor, [&](index_t first, index_t last) {
     row_memory<Real> memory(from_size + to_size + shape.head_dim);
     Real* const from_row = memory.data();

@@ -63,7 +63,8 @@ class score_keys {
   POSENC_ALWAYS_INLINE value_type lookup(const distance_table<Real>& table, index_t axis = 0) const noexcept {
     const double* keys = keys_ + axis * axis_stride_;
     if constexpr (Consecutive) {
-      return simd::load(table.values + clamp(keys[0] - query_[axis], table.low - block_keys, table.high + 1) - table.low);
+      return simd::load(table.values + clamp(keys[0] - query_[axis], table.low - block_keys, table.high + 1) -
+                        table.low);
     } else {
       Real values[lanes];
       for (int i = 0; i < lanes; ++i)

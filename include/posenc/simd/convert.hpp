@@ -66,10 +66,9 @@ namespace detail {
 
 /// A vector with as many lanes as vec<Real> has, of another type.
 template <class T, class Real>
-using lanes_like = backend::vector<T, vec<Real>::lanes * static_cast<int>(sizeof(T))>;
+using lanes_like = backend::vector<T, vec<Real>::lanes* static_cast<int>(sizeof(T))>;
 template <class T, class Real>
-using unaligned_lanes_like =
-    typename backend::vector_type<T, vec<Real>::lanes * static_cast<int>(sizeof(T))>::unaligned;
+using unaligned_lanes_like = typename backend::vector_type<T, vec<Real>::lanes* static_cast<int>(sizeof(T))>::unaligned;
 
 template <class Real>
 using words = lanes_like<std::uint32_t, Real>;
@@ -117,7 +116,8 @@ POSENC_ALWAYS_INLINE void store_half(std::uint16_t* to, vec<float> v) noexcept {
   const bits_type sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fff'ffffu;
   const bits_type normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
   // Added to 1/2, whose last bit is 2^-24, a number below 2^-14 is rounded to multiples of that.
-  const auto shifted = opaque(vec<float>(backend::bit_cast_vector<backend::vector<float>>(magnitude)) + vec<float>(0.5f));
+  const auto shifted =
+      opaque(vec<float>(backend::bit_cast_vector<backend::vector<float>>(magnitude)) + vec<float>(0.5f));
   const bits_type denormal = backend::bit_cast_vector<bits_type>(shifted.r) - 0x3f00'0000u;
   const bits_type nan = ((magnitude >> 13) & 0x3ffu) | 0x7e00u;
   bits_type half = magnitude < 0x3880'0000u ? denormal : normal;
@@ -164,7 +164,8 @@ POSENC_ALWAYS_INLINE vec<Real> load_as(const T* from) noexcept {
   } else if constexpr (dtype_of<T> == dtype::half) {
     return vec<Real>(__builtin_convertvector(detail::load_half<Real>(detail::as_words(from)), backend::vector<Real>));
   } else if constexpr (dtype_of<T> == dtype::bfloat16) {
-    return vec<Real>(__builtin_convertvector(detail::load_bfloat16<Real>(detail::as_words(from)), backend::vector<Real>));
+    return vec<Real>(
+        __builtin_convertvector(detail::load_bfloat16<Real>(detail::as_words(from)), backend::vector<Real>));
   } else {
     // Not by a function that returns the vector: it may be wider than a register.
     return vec<Real>(__builtin_convertvector(*reinterpret_cast<const detail::unaligned_lanes_like<T, Real>*>(from),
@@ -179,8 +180,10 @@ POSENC_ALWAYS_INLINE void store_as(T* to, vec<Real> v) noexcept {
     store(to, v);
   } else if constexpr (sizeof(T) == 2) {
     static_assert(std::same_as<Real, float>, "posenc: 16-bit types are storage of float arithmetic");
-    if constexpr (dtype_of<T> == dtype::half) detail::store_half(detail::as_words(to), v);
-    else detail::store_bfloat16(detail::as_words(to), v);
+    if constexpr (dtype_of<T> == dtype::half)
+      detail::store_half(detail::as_words(to), v);
+    else
+      detail::store_bfloat16(detail::as_words(to), v);
   } else {
     *reinterpret_cast<detail::unaligned_lanes_like<T, Real>*>(to) =
         __builtin_convertvector(v.r, detail::lanes_like<T, Real>);

@@ -27,7 +27,7 @@ struct exp_constants<float> {
   /// (2^f - 1) / f for |f| <= 1/2 to 9e-8 of 2^f, for 0 <= f <= 1 to 9e-8, and for |f| <= 1/2 to 2e-9.
   static constexpr float centred[] = {0x1.62e42ap-1f, 0x1.ebf9b4p-3f, 0x1.c6b72ap-5f, 0x1.3cec8cp-7f, 0x1.5baaa6p-10f};
   static constexpr float floored[] = {0x1.62e4b4p-1f, 0x1.ebdbc8p-3f, 0x1.c91b86p-5f, 0x1.2773a4p-7f, 0x1.e99e4ep-10f};
-  static constexpr float fine[] = {0x1.62e430p-1f, 0x1.ebfbdcp-3f, 0x1.c6aee8p-5f,
+  static constexpr float fine[] = {0x1.62e430p-1f, 0x1.ebfbdcp-3f,  0x1.c6aee8p-5f,
                                    0x1.3b2d4cp-7f, 0x1.5f3e52p-10f, 0x1.41fbbcp-13f};
   /// (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2: to 1.3e-8 of e^r - 1.
   static constexpr float expm1[] = {0x1.fffffep-2f, 0x1.5554b0p-3f, 0x1.555674p-5f, 0x1.122768p-7f, 0x1.6bec08p-10f};
@@ -41,14 +41,14 @@ struct exp_constants<double> {
   static constexpr double ln2_high = 0x1.62e42fefa38p-1, ln2_low = 0x1.ef35793c7673p-45;
   static constexpr double exp_low = -750, exp_high = 710, exp2_low = -1080, exp2_high = 1026;
 
-  static constexpr double centred[] = {
-      0x1.62e42fefa39efp-1,  0x1.ebfbdff82c5a4p-3,  0x1.c6b08d7049fe8p-5,  0x1.3b2ab6fba011ap-7,
-      0x1.5d87fe78cd6d0p-10, 0x1.4309130ed8ce4p-13, 0x1.ffcbfba980b66p-17, 0x1.62bfc79d495d9p-20,
-      0x1.b5267ce06c69bp-24, 0x1.e61b4f9cfd68ap-28, 0x1.e79bb61571d16p-32};
-  static constexpr double floored[] = {
-      0x1.62e42fefa39f5p-1,  0x1.ebfbdff82c04bp-3,  0x1.c6b08d7065837p-5,  0x1.3b2ab6f73417bp-7,
-      0x1.5d87ff4d2247bp-10, 0x1.4308fa1dd3c8cp-13, 0x1.ffcfc6a97268cp-17, 0x1.628f35866e07ap-20,
-      0x1.b85f42b053883p-24, 0x1.c2c479cc91b70p-28, 0x1.58566d85c449dp-31};
+  static constexpr double centred[] = {0x1.62e42fefa39efp-1,  0x1.ebfbdff82c5a4p-3,  0x1.c6b08d7049fe8p-5,
+                                       0x1.3b2ab6fba011ap-7,  0x1.5d87fe78cd6d0p-10, 0x1.4309130ed8ce4p-13,
+                                       0x1.ffcbfba980b66p-17, 0x1.62bfc79d495d9p-20, 0x1.b5267ce06c69bp-24,
+                                       0x1.e61b4f9cfd68ap-28, 0x1.e79bb61571d16p-32};
+  static constexpr double floored[] = {0x1.62e42fefa39f5p-1,  0x1.ebfbdff82c04bp-3,  0x1.c6b08d7065837p-5,
+                                       0x1.3b2ab6f73417bp-7,  0x1.5d87ff4d2247bp-10, 0x1.4308fa1dd3c8cp-13,
+                                       0x1.ffcfc6a97268cp-17, 0x1.628f35866e07ap-20, 0x1.b85f42b053883p-24,
+                                       0x1.c2c479cc91b70p-28, 0x1.58566d85c449dp-31};
   static constexpr const double (&fine)[11] = centred;
   static constexpr double expm1[] = {0x1.0000000000005p-1,  0x1.5555555555539p-3,  0x1.55555555522c2p-5,
                                      0x1.1111111118f8fp-7,  0x1.6c16c17ed8dc5p-10, 0x1.a01a01751c115p-13,

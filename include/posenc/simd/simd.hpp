@@ -21,9 +21,8 @@ constexpr const char* isa() noexcept { return POSENC_DETAIL_TEXT(POSENC_ISA); }
 /// Calls f(integral_constant 0), ..., f(integral_constant N - 1), unrolled.
 template <int N, class F>
 POSENC_ALWAYS_INLINE void unroll(F&& f) {
-  [&]<int... I>(std::integer_sequence<int, I...>) POSENC_INLINE_LAMBDA {
-    (f(std::integral_constant<int, I>{}), ...);
-  }(std::make_integer_sequence<int, N>{});
+  [&]<int... I>(std::integer_sequence<int, I...>)
+      POSENC_INLINE_LAMBDA { (f(std::integral_constant<int, I>{}), ...); }(std::make_integer_sequence<int, N>{});
 }
 
 template <class T>
@@ -51,7 +50,7 @@ struct vec {
 
   vec() = default;
   POSENC_ALWAYS_INLINE vec(backend::vector<T> v) noexcept : r(v) {}  // NOLINT(google-explicit-constructor)
-  POSENC_ALWAYS_INLINE vec(T x) noexcept  // NOLINT(google-explicit-constructor)
+  POSENC_ALWAYS_INLINE vec(T x) noexcept                             // NOLINT(google-explicit-constructor)
       : r([x]<int... I>(std::integer_sequence<int, I...>) POSENC_INLINE_LAMBDA {
           return backend::vector<T>{(static_cast<void>(I), x)...};
         }(std::make_integer_sequence<int, lanes>{})) {}
@@ -121,7 +120,7 @@ POSENC_ALWAYS_INLINE vec<T> select(mask<T> m, vec<T> a, vec<T> b) noexcept {
 
 /// The larger one. If either is NaN, b.
 template <class T>
-POSENC_ALWAYS_INLINE vec<T> (max)(vec<T> a, vec<T> b) noexcept {
+POSENC_ALWAYS_INLINE vec<T>(max)(vec<T> a, vec<T> b) noexcept {
 #if defined(POSENC_DETAIL_HAS_MINMAX)
   return (backend::max)(a.r, b.r);
 #else
@@ -130,7 +129,7 @@ POSENC_ALWAYS_INLINE vec<T> (max)(vec<T> a, vec<T> b) noexcept {
 }
 /// The smaller one. If either is NaN, b.
 template <class T>
-POSENC_ALWAYS_INLINE vec<T> (min)(vec<T> a, vec<T> b) noexcept {
+POSENC_ALWAYS_INLINE vec<T>(min)(vec<T> a, vec<T> b) noexcept {
 #if defined(POSENC_DETAIL_HAS_MINMAX)
   return (backend::min)(a.r, b.r);
 #else
@@ -239,8 +238,8 @@ POSENC_ALWAYS_INLINE T reduce_add(vec<T> a) noexcept {
 /// The largest lane. Unspecified if there is a NaN.
 template <class T>
 POSENC_ALWAYS_INLINE T reduce_max(vec<T> a) noexcept {
-  return backend::reduce<T, backend::register_bytes>(
-      a.r, [](auto x, auto y) POSENC_INLINE_LAMBDA { return x > y ? x : y; });
+  return backend::reduce<T, backend::register_bytes>(a.r,
+                                                     [](auto x, auto y) POSENC_INLINE_LAMBDA { return x > y ? x : y; });
 }
 
 }  // namespace posenc::inline POSENC_ABI::simd

@@ -37,8 +37,8 @@ struct sincos_constants {
 
   /// Minimax polynomials in u = r^2, |r| <= pi / 4: (sin(r) / r - 1) / u and (cos(r) - 1 + u / 2) / u^2, with the errors
   /// that they leave in sin(r) / r and cos(r). First those for double results: 4e-18 and 5e-20.
-  static constexpr double sin_double[] = {-0x1.5555555555549p-3,  0x1.111111110f880p-7,  -0x1.a01a019c12697p-13,
-                                          0x1.71de357872deap-19,  -0x1.ae5e66d3a412fp-26, 0x1.5d932ee754918p-33};
+  static constexpr double sin_double[] = {-0x1.5555555555549p-3, 0x1.111111110f880p-7,   -0x1.a01a019c12697p-13,
+                                          0x1.71de357872deap-19, -0x1.ae5e66d3a412fp-26, 0x1.5d932ee754918p-33};
   static constexpr double cos_double[] = {0x1.555555555554cp-5,   -0x1.6c16c16c15184p-10, 0x1.a01a019cb26d8p-16,
                                           -0x1.27e4f80a75412p-22, 0x1.1ee9ec46ed80ap-29,  -0x1.8faecec604e8ep-37};
   /// For float results, as double arithmetic rounded once at the end: 5e-12 and 1e-13.
@@ -107,7 +107,8 @@ POSENC_ALWAYS_INLINE sine_cosine<vec<double>> sincos(vec<double> angle, vec<doub
   const vec<double> u = r * r;
   const auto [sin_terms, cos_terms] = [&]() POSENC_INLINE_LAMBDA {
     if constexpr (std::is_same_v<Result, double>)
-      return sine_cosine<vec<double>>{detail::horner(u, constants::sin_double), detail::horner(u, constants::cos_double)};
+      return sine_cosine<vec<double>>{detail::horner(u, constants::sin_double),
+                                      detail::horner(u, constants::cos_double)};
     else
       return sine_cosine<vec<double>>{detail::horner(u, constants::sin_float), detail::horner(u, constants::cos_float)};
   }();
@@ -150,7 +151,8 @@ inline sine_cosine<double> sincos_exact(double position, double inv_freq) noexce
 /// double), for i < n. Errors with scale 1: for double at most 2e-16 (6e-16 for products beyond 2^32), for float at most
 /// half an ulp of the value + 4e-12. Position and frequencies finite and below 2^900. The outputs may not overlap.
 template <class Real>
-void sincos_products(const double* inv_freq, index_t n, double position, double scale, Real* cos_out, Real* sin_out) noexcept {
+void sincos_products(const double* inv_freq, index_t n, double position, double scale, Real* cos_out,
+                     Real* sin_out) noexcept {
   constexpr index_t lanes = vec<double>::lanes;
   using narrow = backend::vector<Real, static_cast<int>(lanes * sizeof(Real))>;
   const vec<double> at(position), factor(scale);

@@ -18,9 +18,9 @@ namespace posenc::inline POSENC_ABI {
 struct token {
   double order = 0;
   std::int64_t document = 0;
-  index_t index = 0;                  ///< in its row of the tensor
+  index_t index = 0;  ///< in its row of the tensor
   index_t batch = 0;
-  index_t head = 0;                   ///< query head, on both sides
+  index_t head = 0;                    ///< query head, on both sides
   std::span<const double> position{};  ///< one number an axis; for predicates of the user
 };
 
@@ -100,9 +100,10 @@ consteval bool check_is_mask() {
                 "posenc: this is not a mask: it needs the member `bool visible(const posenc::token& query, const "
                 "posenc::token& key) const` (for a function of two tokens use posenc::predicate_mask)");
   constexpr bool classifies = !has_visible<M> || has_classify<M>;
-  static_assert(classifies,
-                "posenc: this is not a mask: it needs the member `posenc::visibility classify(const posenc::token_block& "
-                "queries, const posenc::token_block& keys) const`; returning posenc::visibility::some is always right");
+  static_assert(
+      classifies,
+      "posenc: this is not a mask: it needs the member `posenc::visibility classify(const posenc::token_block& "
+      "queries, const posenc::token_block& keys) const`; returning posenc::visibility::some is always right");
   return has_visible<M> && classifies;
 }
 

@@ -42,7 +42,8 @@ class dense_mask {
     if (extents_[2] != use.q_tokens) return shape("queries", extents_[2], use.q_tokens);
     if (extents_[3] != use.k_tokens) return shape("keys", extents_[3], use.k_tokens);
     if (data_ == nullptr && use.q_tokens * use.k_tokens > 0)
-      return make_error(errc::invalid_layout, "dense_mask", "is null for %td x %td entries", use.q_tokens, use.k_tokens);
+      return make_error(errc::invalid_layout, "dense_mask", "is null for %td x %td entries", use.q_tokens,
+                        use.k_tokens);
     return {};
   }
 

@@ -60,11 +60,13 @@ POSENC_ALWAYS_INLINE vector<double> scale_above(vector<double> a, vector<double>
 
 #define POSENC_DETAIL_HAS_HALF 1
 POSENC_ALWAYS_INLINE vector<float> half_to_float(const std::uint16_t* from) noexcept {
-  return (vector<float>)_mm512_maskz_cvtph_ps(static_cast<__mmask16>(-1), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+  return (vector<float>)_mm512_maskz_cvtph_ps(static_cast<__mmask16>(-1),
+                                              _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
 }
 POSENC_ALWAYS_INLINE void float_to_half(std::uint16_t* to, vector<float> v) noexcept {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
-                      _mm512_maskz_cvtps_ph(static_cast<__mmask16>(-1), (__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  _mm256_storeu_si256(
+      reinterpret_cast<__m256i*>(to),
+      _mm512_maskz_cvtps_ph(static_cast<__mmask16>(-1), (__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
 #define POSENC_DETAIL_HAS_WIDEN 1
@@ -128,17 +130,17 @@ POSENC_ALWAYS_INLINE vector<double> fma(vector<double> a, vector<double> b, vect
 // gives; and with -ffast-math they divide floats by an approximate reciprocal, good to a few ulp.
 #define POSENC_DETAIL_HAS_DIVIDE 1
 #if defined(__AVX__)
-#define POSENC_DETAIL_BINARY(name, type, instruction)                                \
-  POSENC_ALWAYS_INLINE vector<type>(name)(vector<type> a, vector<type> b) noexcept {  \
-    vector<type> result;                                                             \
+#define POSENC_DETAIL_BINARY(name, type, instruction)                                     \
+  POSENC_ALWAYS_INLINE vector<type>(name)(vector<type> a, vector<type> b) noexcept {      \
+    vector<type> result;                                                                  \
     __asm__("v" instruction "\t{%2, %1, %0|%0, %1, %2}" : "=v"(result) : "v"(a), "v"(b)); \
-    return result;                                                                   \
+    return result;                                                                        \
   }
 #else
-#define POSENC_DETAIL_BINARY(name, type, instruction)                               \
+#define POSENC_DETAIL_BINARY(name, type, instruction)                                \
   POSENC_ALWAYS_INLINE vector<type>(name)(vector<type> a, vector<type> b) noexcept { \
-    __asm__(instruction "\t{%1, %0|%0, %1}" : "+x"(a) : "x"(b));                    \
-    return a;                                                                       \
+    __asm__(instruction "\t{%1, %0|%0, %1}" : "+x"(a) : "x"(b));                     \
+    return a;                                                                        \
   }
 #endif
 POSENC_DETAIL_BINARY(max, float, "maxps")
@@ -149,42 +151,42 @@ POSENC_DETAIL_BINARY(divide, float, "divps")
 POSENC_DETAIL_BINARY(divide, double, "divpd")
 #undef POSENC_DETAIL_BINARY
 #elif defined(POSENC_ISA_AVX512)
-POSENC_ALWAYS_INLINE vector<float> (max)(vector<float> a, vector<float> b) noexcept {
+POSENC_ALWAYS_INLINE vector<float>(max)(vector<float> a, vector<float> b) noexcept {
   return (vector<float>)_mm512_maskz_max_ps(static_cast<__mmask16>(-1), (__m512)a, (__m512)b);
 }
-POSENC_ALWAYS_INLINE vector<double> (max)(vector<double> a, vector<double> b) noexcept {
+POSENC_ALWAYS_INLINE vector<double>(max)(vector<double> a, vector<double> b) noexcept {
   return (vector<double>)_mm512_maskz_max_pd(static_cast<__mmask8>(-1), (__m512d)a, (__m512d)b);
 }
-POSENC_ALWAYS_INLINE vector<float> (min)(vector<float> a, vector<float> b) noexcept {
+POSENC_ALWAYS_INLINE vector<float>(min)(vector<float> a, vector<float> b) noexcept {
   return (vector<float>)_mm512_maskz_min_ps(static_cast<__mmask16>(-1), (__m512)a, (__m512)b);
 }
-POSENC_ALWAYS_INLINE vector<double> (min)(vector<double> a, vector<double> b) noexcept {
+POSENC_ALWAYS_INLINE vector<double>(min)(vector<double> a, vector<double> b) noexcept {
   return (vector<double>)_mm512_maskz_min_pd(static_cast<__mmask8>(-1), (__m512d)a, (__m512d)b);
 }
 #elif defined(POSENC_ISA_AVX2)
-POSENC_ALWAYS_INLINE vector<float> (max)(vector<float> a, vector<float> b) noexcept {
+POSENC_ALWAYS_INLINE vector<float>(max)(vector<float> a, vector<float> b) noexcept {
   return (vector<float>)_mm256_max_ps((__m256)a, (__m256)b);
 }
-POSENC_ALWAYS_INLINE vector<double> (max)(vector<double> a, vector<double> b) noexcept {
+POSENC_ALWAYS_INLINE vector<double>(max)(vector<double> a, vector<double> b) noexcept {
   return (vector<double>)_mm256_max_pd((__m256d)a, (__m256d)b);
 }
-POSENC_ALWAYS_INLINE vector<float> (min)(vector<float> a, vector<float> b) noexcept {
+POSENC_ALWAYS_INLINE vector<float>(min)(vector<float> a, vector<float> b) noexcept {
   return (vector<float>)_mm256_min_ps((__m256)a, (__m256)b);
 }
-POSENC_ALWAYS_INLINE vector<double> (min)(vector<double> a, vector<double> b) noexcept {
+POSENC_ALWAYS_INLINE vector<double>(min)(vector<double> a, vector<double> b) noexcept {
   return (vector<double>)_mm256_min_pd((__m256d)a, (__m256d)b);
 }
 #else
-POSENC_ALWAYS_INLINE vector<float> (max)(vector<float> a, vector<float> b) noexcept {
+POSENC_ALWAYS_INLINE vector<float>(max)(vector<float> a, vector<float> b) noexcept {
   return (vector<float>)_mm_max_ps((__m128)a, (__m128)b);
 }
-POSENC_ALWAYS_INLINE vector<double> (max)(vector<double> a, vector<double> b) noexcept {
+POSENC_ALWAYS_INLINE vector<double>(max)(vector<double> a, vector<double> b) noexcept {
   return (vector<double>)_mm_max_pd((__m128d)a, (__m128d)b);
 }
-POSENC_ALWAYS_INLINE vector<float> (min)(vector<float> a, vector<float> b) noexcept {
+POSENC_ALWAYS_INLINE vector<float>(min)(vector<float> a, vector<float> b) noexcept {
   return (vector<float>)_mm_min_ps((__m128)a, (__m128)b);
 }
-POSENC_ALWAYS_INLINE vector<double> (min)(vector<double> a, vector<double> b) noexcept {
+POSENC_ALWAYS_INLINE vector<double>(min)(vector<double> a, vector<double> b) noexcept {
   return (vector<double>)_mm_min_pd((__m128d)a, (__m128d)b);
 }
 #endif
