@@ -25,6 +25,9 @@ using posenc_bench::buffer;
 using posenc_bench::comparison;
 using posenc_bench::index_t;
 
+// Not the beginning of a text, where nothing turns.
+constexpr double first_position = 1000;
+
 constexpr index_t q_heads = 32, k_heads = 8, head_dim = 128, pairs = head_dim / 2;
 
 /// [tokens, heads, head_dim], queries and keys.
@@ -90,7 +93,7 @@ std::string deviation(const heads_of_layer<T>& in, const heads_of_layer<T>& out,
     for (index_t h = 0; h < from.heads(); ++h)
       for (index_t i = 0; i < pairs; ++i) {
         const index_t a = half ? i : 2 * i, b = half ? i + pairs : 2 * i + 1;
-        const long double angle = static_cast<long double>(t) * encoding.ladder().inv_freq(i);
+        const long double angle = (first_position + static_cast<long double>(t)) * encoding.ladder().inv_freq(i);
         const long double c = std::cos(angle), s = std::sin(angle);
         const long double x = static_cast<double>(from(0, h, t, a)), y = static_cast<double>(from(0, h, t, b));
         worst = std::max(worst, std::fabs(static_cast<double>(x * c - y * s) - static_cast<double>(to(0, h, t, a))));
@@ -119,16 +122,17 @@ comparison compare_rope(posenc::pairing pairing, bool in_place, index_t tokens) 
                                                heads_of_layer<T>(tokens), heads_of_layer<T>(in_place ? 0 : tokens),
                                                buffer<real>(tokens * pairs), buffer<real>(tokens * pairs)});
   for (index_t t = 0; t < tokens; ++t)
-    posenc::simd::sincos_products(all->encoding.ladder().inv_freq().data(), pairs, static_cast<double>(t), 1.0,
-                                  all->cos.data() + t * pairs, all->sin.data() + t * pairs);
+    posenc::simd::sincos_products(all->encoding.ladder().inv_freq().data(), pairs,
+                                  first_position + static_cast<double>(t), 1.0, all->cos.data() + t * pairs,
+                                  all->sin.data() + t * pairs);
 
   const auto target = [all, in_place]() -> const heads_of_layer<T>& { return in_place ? all->in : all->out; };
   const auto work = [all, target, in_place, tokens] {
     if (in_place) {
-      rotate_qk(all->in.q_view(), all->in.k_view(), posenc::token_range(tokens), all->encoding);
+      rotate_qk(all->in.q_view(), all->in.k_view(), posenc::token_range(tokens, first_position), all->encoding);
     } else {
-      rotate_qk(all->in.q_view(), all->in.k_view(), target().q_view(), target().k_view(), posenc::token_range(tokens),
-                all->encoding);
+      rotate_qk(all->in.q_view(), all->in.k_view(), target().q_view(), target().k_view(),
+                posenc::token_range(tokens, first_position), all->encoding);
     }
   };
   comparison result;

@@ -54,10 +54,11 @@ inline std::vector<std::string> complaints(const entry& e, const result& r) {
 
 inline void print_accuracy(const std::vector<entry>& entries, const std::vector<result>& results, index_t stride) {
   std::printf("\n1. Is it right?\n");
-  std::printf("Largest deviations, in units of the largest |v|: from attention in double precision (looked at\n");
-  std::printf("for one query in %td; bound %.0e), and between two ways to the same result (bound %.0e; 0: not\n",
-              stride, reference_bound, pair_bound);
-  std::printf("a bit differs).\n\n");
+  const std::string sample = stride == 1 ? std::string("every query") : formatted("one query in %td", stride);
+  std::printf("Largest deviations, in units of the largest |v|: from attention in double precision (at\n");
+  std::printf("%s; bound %.0e), and between two ways to the same result (bound %.0e; 0: not a bit\n", sample.c_str(),
+              reference_bound, pair_bound);
+  std::printf("differs).\n\n");
   const std::string reference = "from double precision", each_other = "from each other";
   table t({{"", "encoding"},
            {reference, "whole text"},

@@ -361,6 +361,24 @@ TEST(KvCacheClear, ForgetsTheEncodingWithTheLastToken) {
   EXPECT_TRUE(cache.check_fingerprint(one).has_value());
 }
 
+// A block that once held an infinity is as good as new when it is filled again, and takes the fast way.
+TEST(KvCacheClear, BlocksStartAnew) {
+  attention_test::random_engine random(11);
+  auto k = random_buffer<float>(random, 1, 1, 5, 4), v = random_buffer<float>(random, 1, 1, 5, 4);
+  kv_cache<float> cache({.kv_heads = 1, .head_dim = 4});
+  const float kept = v.view(0, 0, 3, 1);
+  attention_test::poison(v.view(0, 0, 3, 1), random);
+  cache.append(k.view, v.view, token_range(5), posenc::nope{});
+  EXPECT_FALSE(cache.finite_values(0, 0, 0));
+  cache.clear(0);
+  v.view(0, 0, 3, 1) = kept;
+  cache.append(cut(k, 0, 0, 4), cut(v, 0, 0, 4), token_range(4), posenc::nope{});
+  EXPECT_TRUE(cache.finite_values(0, 0, 0));
+  const float* const values = cache.block_data(0, 0, 0) + cache.layout().key_elements();
+  EXPECT_EQ(values[cache.layout().value_index(3, 1)], kept);
+  EXPECT_EQ(values[cache.layout().value_index(4, 1)], 0.0f) << "a slot that is not in use any more";
+}
+
 TEST(KvCacheAppend, NoTokensChangeNothing) {
   kv_cache<float> cache({.kv_heads = 1, .head_dim = 4});
   const auto none = posenc::view_bhtd(static_cast<float*>(nullptr), 1, 1, 0, 4);

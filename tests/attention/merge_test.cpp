@@ -118,6 +118,29 @@ TYPED_TEST(Merge, FarApart) {
   EXPECT_EQ(out, T(10));
 }
 
+// Sinks far above and far below: no overflow, nothing lost.
+TYPED_TEST(Merge, FarSinks) {
+  using T = TypeParam;
+  const auto view = [](T* x) { return posenc::view_bhtd(x, 1, 1, 1, 1); };
+  T a = 4, out = 1;
+  const T lse_of_part = 3;
+  double lse = 0;
+  posenc::attention_options options;
+  options.lse = posenc::lse_view(&lse, 1, 1, 1);
+  for (const double sink : {1000.0, -1000.0}) {
+    const std::vector<double> sinks = {sink};
+    options.sinks = sinks;
+    posenc::merge<T>({{view(&a), &lse_of_part}}, view(&out), options);
+    EXPECT_EQ(out, sink > 0 ? T(0) : T(4));
+    EXPECT_EQ(lse, sink > 0 ? 1000.0 : 3.0);
+    T nothing;
+    posenc::detail::set_minus_infinity(nothing);
+    posenc::merge<T>({{view(&a), &nothing}}, view(&out), options);
+    EXPECT_EQ(out, T(0));
+    EXPECT_EQ(lse, sink);
+  }
+}
+
 // What a part holds where it saw nothing does not count.
 TYPED_TEST(Merge, EmptyPartsMayHoldAnything) {
   using T = TypeParam;

@@ -46,12 +46,6 @@ any_encoding t5_from(const json& e) {
   return t5_bucket(table.values.data(), table.extent(1), options);
 }
 
-/// A rope that turns nothing, for a head without positions among heads with ropes.
-rope idle_rope() {
-  const double still = 0;
-  return rope(frequency_ladder::from_inv_freq(std::span<const double>(&still, 1)));
-}
-
 any_encoding per_kv_head_from(const json& e, index_t heads, index_t kv_heads) {
   const json& encodings = field(e, "encodings");
   if (!encodings.is_array() || static_cast<index_t>(encodings.size()) != kv_heads)
@@ -63,8 +57,9 @@ any_encoding per_kv_head_from(const json& e, index_t heads, index_t kv_heads) {
   }
   const auto of = [&](index_t head) -> const json& { return encodings[static_cast<std::size_t>(head)]; };
   if (rotations)
-    return per_head(kv_heads,
-                    [&](index_t h) { return of(h).at("type") == "rope" ? rope_from(of(h)).make() : idle_rope(); });
+    return per_head(kv_heads, [&](index_t h) {
+      return of(h).at("type") == "rope" ? any_encoding(rope_from(of(h)).make()) : any_encoding(nope{});
+    });
   if (heads != kv_heads) throw skip_case("biases by kv head under grouped queries are not expressible");
   return per_head(kv_heads, [&](index_t h) { return inside_from(of(h), heads, kv_heads); });
 }

@@ -232,8 +232,10 @@ TEST(CheckTokens, PositionsAndOrders) {
   // The ends of a range stand for all of it.
   for (const index_t count : {1, 2, 3, 200}) {
     const auto n = static_cast<double>(count);
+#if !defined(__FAST_MATH__)  // there, compilers may do anything with a NaN that is passed by value
     expect_error(check(posenc::token_range(count, not_a_number), 1, count), errc::invalid_value, "tokens.q",
                  {"position"});
+#endif
     expect_error(check(posenc::token_range(count, 9007199254740992.0 - n + 4), 1, count), errc::invalid_value,
                  "tokens.q", {"9.0072e+15"});
     EXPECT_FALSE(check(posenc::token_range(count, 9007199254740992.0 - n), 1, count));

@@ -20,6 +20,10 @@
 #include "../../examples/support/table.hpp"
 #include "../../examples/support/text.hpp"
 
+#ifndef POSENC_TEST_DATA_DIR
+#define POSENC_TEST_DATA_DIR "tests/data"
+#endif
+
 namespace tour {
 namespace {
 

@@ -47,7 +47,8 @@ bool flushes_denormals() {
   return (bits<T>(result) & ~sign_bit<T>) == 0;
 }
 
-/// |y - exact| in units of the last place that a T of the size of `exact` has (that of the smallest normal number below).
+/// |y - exact| in units of the last place that a T of the size of `exact` has (that of the smallest normal number
+/// below).
 template <class T>
 double ulps(T y, wide_of<T> exact) {
   int exponent = 0;

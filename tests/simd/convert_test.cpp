@@ -62,7 +62,8 @@ word nearest_bfloat16(std::uint32_t b) {
   return static_cast<word>(below + (rest > 0x8000 || (rest == 0x8000 && below % 2 == 1) ? 1 : 0));
 }
 
-/// Bit patterns of floats that are hard to round to a format with `dropped` bits less, and random ones of every exponent.
+/// Bit patterns of floats that are hard to round to a format with `dropped` bits less, and random ones of every
+/// exponent.
 std::vector<std::uint32_t> hard_floats() {
   std::vector<std::uint32_t> result = {0,           0x8000'0000, 1,           0x8000'0001, 0x007f'ffff, 0x0080'0000,
                                        0x7f80'0000, 0xff80'0000, 0x7f80'0001, 0xff80'0001, 0x7fff'ffff, 0xffff'ffff,

@@ -8,8 +8,8 @@
 
 #include "accuracy.hpp"
 
-// Every operation of the facade against a plain model of one lane. Numbers are compared by bits, so that signed zeros count
-// and -ffast-math has nothing to assume.
+// Every operation of the facade against a plain model of one lane. Numbers are compared by bits, so that signed zeros
+// count and -ffast-math has nothing to assume.
 namespace {
 
 using namespace posenc_test;
@@ -276,6 +276,38 @@ TYPED_TEST(Facade, BitsAndIntegers) {
   for (int i = 0; i < F::lanes; ++i) {
     EXPECT_EQ(counted.lane[i], bits<T>(static_cast<T>(i)));
     EXPECT_EQ(reals.lane[i], bits<T>(static_cast<T>(integers[i])));
+  }
+}
+
+TYPED_TEST(Facade, Shuffles) {
+  using T = TypeParam;
+  using F = TestFixture;
+  constexpr int n = F::lanes;
+  F::for_pairs(F::with_special(), [](typename F::row a, typename F::row b) {
+    for (int i = 0; i < n; ++i) a.lane[i] ^= static_cast<bits_of<T>>(i);  // tells the lanes apart
+    const auto swapped = F::from(simd::swap_pairs(a.load())), negated = F::from(simd::negate_even(a.load()));
+    const auto lower_twice = F::from(simd::twice<0>(a.load())), upper_twice = F::from(simd::twice<1>(a.load()));
+    const auto lower = F::from(simd::zip<0>(a.load(), b.load())), upper = F::from(simd::zip<1>(a.load(), b.load()));
+    for (int i = 0; i < n; ++i) {
+      EXPECT_EQ(swapped.lane[i], a.lane[i % 2 == 0 ? i + 1 : i - 1]);
+      EXPECT_EQ(negated.lane[i], i % 2 == 0 ? a.lane[i] ^ sign_bit<T> : a.lane[i]);
+      EXPECT_EQ(lower_twice.lane[i], a.lane[i / 2]);
+      EXPECT_EQ(upper_twice.lane[i], a.lane[n / 2 + i / 2]);
+      EXPECT_EQ(lower.lane[i], (i % 2 == 0 ? a : b).lane[i / 2]);
+      EXPECT_EQ(upper.lane[i], (i % 2 == 0 ? a : b).lane[n / 2 + i / 2]);
+    }
+  });
+}
+
+TYPED_TEST(Facade, TransposeOfASquare) {
+  using T = TypeParam;
+  constexpr int n = TestFixture::lanes;
+  simd::vec<T> rows[n];
+  for (int i = 0; i < n; ++i) rows[i] = simd::iota<T>() + simd::vec<T>(100 * i);
+  simd::transpose(rows);
+  for (int i = 0; i < n; ++i) {
+    const auto transposed = TestFixture::from(rows[i]);
+    for (int j = 0; j < n; ++j) EXPECT_EQ(transposed.lane[j], bits<T>(static_cast<T>(100 * j + i)));
   }
 }
 

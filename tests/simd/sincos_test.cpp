@@ -25,8 +25,8 @@ double hidden(double x) {
   return y;
 }
 
-// The C library's own functions, through pointers that the compiler does not know: with -ffast-math it puts instructions
-// in place that do not reduce large angles exactly, or a product and a sum for fma.
+// The C library's own functions, through pointers that the compiler does not know: with -ffast-math it puts
+// instructions in place that do not reduce large angles exactly, or a product and a sum for fma.
 wide (*volatile sine)(wide) = &::sinl;
 wide (*volatile cosine)(wide) = &::cosl;
 double (*volatile fused)(double, double, double) = &::fma;

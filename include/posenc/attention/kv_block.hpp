@@ -55,10 +55,14 @@ inline constexpr row_storer<Real> row_storer_of =
     [](const Real* from, index_t n, void* to) { simd::store_row(from, n, static_cast<T*>(to)); };
 
 /// Whether none of n numbers is an infinity or a NaN.
-template <class Real>
-bool all_finite(const Real* x, index_t n) noexcept {
-  using bits = std::conditional_t<sizeof(Real) == 4, std::uint32_t, std::uint64_t>;
-  constexpr bits exponent = sizeof(Real) == 4 ? bits{0x7f800000u} : static_cast<bits>(0x7ff0000000000000u);
+template <scalar T>
+bool all_finite(const T* x, index_t n) noexcept {
+  using bits = std::conditional_t<sizeof(T) == 2, std::uint16_t,
+                                  std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>;
+  constexpr bits exponent = static_cast<bits>(sizeof(T) == 8               ? 0x7ff0'0000'0000'0000u
+                                              : sizeof(T) == 4             ? 0x7f80'0000u
+                                              : dtype_of<T> == dtype::half ? 0x7c00u
+                                                                           : 0x7f80u);
   bool bad = false;
   for (index_t i = 0; i < n; ++i) {
     bits b;

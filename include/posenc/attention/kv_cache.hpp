@@ -230,10 +230,8 @@ class kv_cache {
           simd::load_row(v.row(0, h, first + j), shape_.value_dim, rows);
           detail::pack_value(rows, slot + j, layout(), values);
           // What is stored decides: a large float overflows in half.
-          for (index_t d = 0; d < shape_.value_dim; ++d) {
-            const auto stored = static_cast<float>(values[layout().value_index(slot + j, d)]);
-            finite = finite && detail::is_finite(stored);
-          }
+          for (index_t d = 0; d < layout().padded_value_dim(); d += layout().width)
+            finite = detail::all_finite(values + layout().value_index(slot + j, d), layout().width) && finite;
         }
         std::uint8_t& flag = block.finite[static_cast<std::size_t>(h)];
         flag = static_cast<std::uint8_t>(flag != 0 && finite);

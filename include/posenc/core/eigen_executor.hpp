@@ -5,6 +5,7 @@
 #include <unsupported/Eigen/CXX11/ThreadPool>
 
 #include <atomic>
+#include <memory>
 
 #include "executor.hpp"
 
@@ -23,19 +24,23 @@ class eigen_executor {
       for (index_t i = 0; i < n; ++i) f(i);
       return;
     }
-    std::atomic<index_t> next{0};
-    const auto work = [&] {
-      for (index_t i = next.fetch_add(1); i < n; i = next.fetch_add(1)) f(i);
+    // Whoever comes takes the next number. The call ends when all have been worked off, whether or not the pool has started
+    // every helper by then: its threads may all be busy, waiting here themselves. Helpers that come later find nothing to
+    // do, and nothing but `progress`, which they own a share of.
+    struct progress {
+      std::atomic<index_t> next{0}, finished{0};
+    };
+    const auto shared = std::make_shared<progress>();
+    const auto work = [n, task = &f](progress& at) {
+      for (index_t i = at.next.fetch_add(1); i < n; i = at.next.fetch_add(1)) {
+        (*task)(i);
+        if (at.finished.fetch_add(1) + 1 == n) at.finished.notify_all();
+      }
     };
     const index_t helpers = (n < concurrency() ? n : concurrency()) - 1;
-    Eigen::Barrier done(static_cast<unsigned>(helpers));
-    for (index_t i = 0; i < helpers; ++i)
-      pool_->Schedule([&] {
-        work();
-        done.Notify();
-      });
-    work();
-    done.Wait();
+    for (index_t i = 0; i < helpers; ++i) pool_->Schedule([shared, work] { work(*shared); });
+    work(*shared);
+    for (index_t done = shared->finished.load(); done < n; done = shared->finished.load()) shared->finished.wait(done);
   }
 
  private:

@@ -3,7 +3,6 @@
 #define POSENC_CORE_EXECUTOR_HPP
 
 #include <concepts>
-#include <thread>
 #include <type_traits>
 
 #include "platform.hpp"
@@ -17,7 +16,8 @@ struct any_task {
 }  // namespace detail
 
 /// An object that runs f(0), f(1), ..., f(n - 1), in any order and on any threads, and returns when all are done.
-/// It may also have `concurrency()`: how many of them run at once; without it, the machine's number is assumed.
+/// It may also have `concurrency()`: how many of them run at once. Each costs scratch memory; without it, 16 are assumed
+/// (to ask the machine would take a header that costs more to compile than all of this one's users).
 /// Results never depend on the executor. The library's own tasks do not throw.
 template <class X>
 concept executor = requires(X& x, index_t n, detail::any_task f) { x.parallel_for(n, f); };
@@ -41,8 +41,7 @@ index_t concurrency_of(X& x) {
     const auto n = static_cast<index_t>(x.concurrency());
     return n < 1 ? 1 : n;
   } else {
-    const auto n = static_cast<index_t>(std::thread::hardware_concurrency());
-    return n < 1 ? 1 : n;
+    return 16;
   }
 }
 }  // namespace detail

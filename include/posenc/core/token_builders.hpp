@@ -203,7 +203,7 @@ class mrope_builder {
     result.axes = 3;
     result.count = static_cast<index_t>(time_.size());
     for (const auto* axis : {&time_, &height_, &width_})
-      result.positions.insert(result.positions.end(), axis->begin(), axis->end());
+      for (const double position : *axis) result.positions.push_back(position);
     result.order = order_;
     return result;
   }

@@ -30,7 +30,7 @@ inline maybe_error check_alibi(index_t heads, const double& max_bias) noexcept {
 ///
 /// max_bias 0 switches ALiBi off: all slopes are 0. Correct to the last place or two.
 /// Errors: invalid_shape (heads < 1), invalid_value (max_bias negative, NaN or infinite).
-inline std::vector<double> alibi_slopes(index_t heads, double max_bias = 8) {
+inline std::vector<double> alibi_slopes(index_t heads, const double& max_bias = 8) {
   raise_if(detail::check_alibi(heads, max_bias));
   std::vector<double> slopes(static_cast<std::size_t>(heads));
   if (!(max_bias > 0)) return slopes;
@@ -67,11 +67,11 @@ class alibi {
   /// Errors: invalid_shape (none), invalid_value (NaN or infinite ones, axis), mismatch (max_bias, which they replace).
   explicit alibi(std::span<const double> slopes, const alibi_options& options = {})
       : options_(options), slopes_(slopes.begin(), slopes.end()) {
-    raise_if(check_own_slopes());
+    raise_if(check_own_slopes(slopes));
   }
   explicit alibi(std::span<const float> slopes, const alibi_options& options = {})
       : options_(options), slopes_(slopes.begin(), slopes.end()) {
-    raise_if(check_own_slopes());
+    raise_if(check_own_slopes(slopes));
   }
 
   std::span<const double> slopes() const noexcept { return slopes_; }
@@ -97,11 +97,13 @@ class alibi {
     return make_error(errc::invalid_value, "axis", "is %td; allowed: 0 to %td", options_.axis, max_position_axes - 1);
   }
 
-  maybe_error check_own_slopes() const noexcept {
-    if (slopes_.empty()) return make_error(errc::invalid_shape, "slopes", "has none; allowed: one for each query head");
-    for (std::size_t h = 0; h < slopes_.size(); ++h)
-      if (!detail::is_finite(slopes_[h]))
-        return make_error(errc::invalid_value, "slopes", "has %g for head %zu; allowed: finite numbers", slopes_[h], h);
+  template <class T>
+  maybe_error check_own_slopes(std::span<const T> slopes) const noexcept {
+    if (slopes.empty()) return make_error(errc::invalid_shape, "slopes", "has none; allowed: one for each query head");
+    for (std::size_t h = 0; h < slopes.size(); ++h)
+      if (!detail::is_finite(slopes[h]))
+        return make_error(errc::invalid_value, "slopes", "has %g for head %zu; allowed: finite numbers",
+                          static_cast<double>(slopes[h]), h);
     if (options_.max_bias != alibi_options{}.max_bias)
       return make_error(errc::mismatch, "max_bias",
                         "is %g beside own slopes, which replace it; allowed: one of the two", options_.max_bias);

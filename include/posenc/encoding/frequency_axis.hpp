@@ -73,7 +73,8 @@ class frequencies_by_axis {
     std::vector<index_t> order(inv_freq.size());
     for (index_t i = 0; i < pairs; ++i) order[static_cast<std::size_t>(i)] = i;
     const auto axis_of = [&](index_t i) { return axes[static_cast<std::size_t>(i)]; };
-    std::stable_sort(order.begin(), order.end(), [&](index_t a, index_t b) { return axis_of(a) < axis_of(b); });
+    std::sort(order.begin(), order.end(),
+              [&](index_t a, index_t b) { return axis_of(a) != axis_of(b) ? axis_of(a) < axis_of(b) : a < b; });
     for (index_t j = 0; j < pairs; ++j) {
       const index_t i = order[static_cast<std::size_t>(j)];
       inv_freq_[static_cast<std::size_t>(j)] = inv_freq[static_cast<std::size_t>(i)];

@@ -116,7 +116,7 @@ class learned_positions {
   }
 
  private:
-  bool has_row(double position) const noexcept {
+  bool has_row(const double& position) const noexcept {
     return detail::is_finite(position) && position >= static_cast<double>(first_position()) &&
            position <= static_cast<double>(last_position()) && position == std::floor(position);
   }
@@ -153,7 +153,7 @@ class learned_positions {
   }
 
   template <class T, class Real>
-  static void add_row(const void* row, index_t count, Real* x) noexcept {
+  POSENC_NOINLINE static void add_row(const void* row, index_t count, Real* x) noexcept {
     const T* from = static_cast<const T*>(row);
     if constexpr (std::is_same_v<Real, compute_type<T>>) {
       detail::for_each_register<Real>(count, [&](index_t first, auto n) POSENC_INLINE_LAMBDA {

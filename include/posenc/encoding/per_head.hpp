@@ -27,6 +27,24 @@ consteval bool check_per_head_encoding() {
   return false;
 }
 
+/// Whether an encoding really rotates or really adds biases: one whose type is chosen at run time may do neither.
+template <class E>
+bool really_rotates(const E& encoding) noexcept {
+  if constexpr (requires { encoding.rotates(); }) {
+    return encoding.rotates();
+  } else {
+    return acts_on<E, on_queries_keys>;
+  }
+}
+template <class E>
+bool really_biases(const E& encoding) noexcept {
+  if constexpr (requires { encoding.biases(); }) {
+    return encoding.biases();
+  } else {
+    return acts_on<E, on_scores>;
+  }
+}
+
 /// The rows of all heads, one after another, behind a header that says where each begins.
 template <class Wrapper, bool Listed>
 struct rotation_per_head {};
@@ -83,18 +101,26 @@ class per_head_encoding : public detail::rotation_per_head<per_head_encoding<E>,
   }
 
   const std::vector<E>& encodings() const noexcept { return encodings_; }
-  const E& of_query_head(index_t head) const noexcept { return encodings_[static_cast<std::size_t>(head)]; }
+  /// Encodings that add no biases may be fewer than the query heads: then any one answers.
+  const E& of_query_head(index_t head) const noexcept {
+    return encodings_[static_cast<std::size_t>(head) < encodings_.size() ? static_cast<std::size_t>(head) : 0];
+  }
 
   maybe_error check(const encoding_use& use) const noexcept {
     const auto count = static_cast<index_t>(encodings_.size());
-    if constexpr (posenc::acts_on<E, on_queries_keys>)
+    bool rotates = false, biases = false;
+    for (const E& encoding : encodings_) {
+      rotates = rotates || detail::really_rotates(encoding);
+      biases = biases || detail::really_biases(encoding);
+    }
+    if (rotates)
       if (use.kv_heads != 0 && use.kv_heads != count)
         return make_error(
             errc::invalid_shape, "encoding",
             "per_head was made for %td heads; it rotates, and the call has %td key and value heads; allowed: "
             "equal",
             count, use.kv_heads);
-    if constexpr (posenc::acts_on<E, on_scores>)
+    if (biases)
       if (use.heads != 0 && use.heads != count)
         return make_error(
             errc::invalid_shape, "encoding",

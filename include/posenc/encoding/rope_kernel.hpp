@@ -9,16 +9,17 @@
 #include "../simd/simd.hpp"
 #include "row_elements.hpp"
 
-/// The kernel of RoPE: pairs (x, y) of a head become (x cos - y sin, x sin + y cos). The token's cosines and sines are
-/// loaded once, some registers at a time, and all its heads pass by: the data of one token stay in the first cache.
+/// The kernel of RoPE: pairs (x, y) of a head become (x cos - y sin, x sin + y cos). A token's cosines and sines are loaded
+/// once and all its heads pass by; the data of one token stay in the first cache.
 namespace posenc::inline POSENC_ABI::detail {
 
 /// A register of pairs (i, i + pairs): x and y lie `pairs` elements apart.
 template <class Real>
 class half_pairs {
  public:
-  static constexpr int together = 4;  ///< registers of pairs that are held at once
-  static constexpr index_t step = 1;  ///< from pair to pair, in elements
+  static constexpr int together = 4;            ///< registers of pairs that are held at once
+  static constexpr index_t step = 1;            ///< from pair to pair, in elements
+  static constexpr bool loads_are_free = true;  ///< whether cos and sin may as well be loaded for each head
 
   template <class Count>
   POSENC_ALWAYS_INLINE void load(const Real* cos, const Real* sin, Count count) noexcept {
@@ -44,6 +45,7 @@ class interleaved_pairs {
  public:
   static constexpr int together = sizeof(simd::vec<Real>) >= 64 ? 4 : 2;
   static constexpr index_t step = 2;
+  static constexpr bool loads_are_free = false;
 
   template <class Count>
   POSENC_ALWAYS_INLINE void load(const Real* cos, const Real* sin, Count count) noexcept {
@@ -106,17 +108,23 @@ POSENC_ALWAYS_INLINE void turn_pairs(const Real* cos, const Real* sin, index_t p
 }
 
 /// Turns the first 2 * pairs elements of every head. `cos` and `sin` have `pairs` numbers each, the attention factor in
-/// them.
+/// them. Where the registers do not hold all of a token's cosines and sines, memory likes whole heads, one after another,
+/// better than pieces of all heads again and again.
 template <class Pairs, class Real, class In, class Out>
-POSENC_NOINLINE void turn_heads(const Real* cos, const Real* sin, index_t pairs,
-                                const head_rows<In, Out>& rows) noexcept {
+POSENC_NOINLINE void turn_heads(const Real* cos, const Real* sin, index_t pairs, head_rows<In, Out> rows) noexcept {
   constexpr index_t together = Pairs::together * simd::vec<Real>::lanes;
-  index_t i = 0;
-  for (; i + together <= pairs; i += together)
-    turn_pairs<Pairs, Pairs::together>(cos, sin, pairs, i, rows, full_register<Real>{});
-  for_each_register<Real>(pairs - i, [&](index_t first, auto count) POSENC_INLINE_LAMBDA {
-    turn_pairs<Pairs, 1>(cos, sin, pairs, i + first, rows, count);
-  });
+  const index_t heads = rows.heads;
+  if (Pairs::loads_are_free && pairs > together) rows.heads = 1;
+  for (index_t head = 0; head < heads; head += rows.heads) {
+    index_t i = 0;
+    for (; i + together <= pairs; i += together)
+      turn_pairs<Pairs, Pairs::together>(cos, sin, pairs, i, rows, full_register<Real>{});
+    for_each_register<Real>(pairs - i, [&](index_t first, auto count) POSENC_INLINE_LAMBDA {
+      turn_pairs<Pairs, 1>(cos, sin, pairs, i + first, rows, count);
+    });
+    rows.in += rows.in_stride;
+    rows.out += rows.out_stride;
+  }
 }
 
 }  // namespace posenc::inline POSENC_ABI::detail

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <numeric>
 #include <type_traits>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "../core/dtype.hpp"
 #include "../core/error.hpp"
 #include "../core/finite.hpp"
+#include "../simd/convert.hpp"
 #include "concepts.hpp"
 #include "position_checks.hpp"
 
@@ -71,14 +71,17 @@ inline std::vector<std::uint32_t> product_of_powers(std::uint32_t a, std::int64_
 /// Whether r^n >= exact^(n - t) * max_distance^t, in integers.
 inline bool reaches_t5_bucket(std::int64_t r, std::int64_t exact, std::int64_t max_distance, std::int64_t n,
                               std::int64_t t) {
-  const std::int64_t common = std::gcd(n, t);
+  std::int64_t common = n;
+  for (std::int64_t rest = t; rest != 0;) common = std::exchange(rest, common % rest);
   n /= common;
   t /= common;
   const auto left = product_of_powers(static_cast<std::uint32_t>(r), n, 1, 0);
   const auto right =
       product_of_powers(static_cast<std::uint32_t>(exact), n - t, static_cast<std::uint32_t>(max_distance), t);
   if (left.size() != right.size()) return left.size() > right.size();
-  return !std::lexicographical_compare(left.rbegin(), left.rend(), right.rbegin(), right.rend());
+  for (std::size_t i = left.size(); i-- > 0;)
+    if (left[i] != right[i]) return left[i] > right[i];
+  return true;
 }
 
 /// The bucket of distance r >= 0 in one direction.
@@ -183,11 +186,13 @@ class t5_bucket {
                         options_.num_buckets);
     if (table.data_handle() == nullptr) return make_error(errc::invalid_layout, "table", "is null");
     for (index_t b = 0; b < table.tokens(); ++b)
-      for (index_t h = 0; h < table.dim(); ++h)
-        if (const auto x = static_cast<double>(static_cast<compute_type<T>>(table(0, 0, b, h)));
-            !detail::is_finite(x) || std::fabs(x) > (std::numeric_limits<float>::max)())
+      for (index_t h = 0; h < table.dim(); ++h) {
+        compute_type<T> x;
+        simd::load_row(&table(0, 0, b, h), 1, &x);
+        if (!detail::is_finite(x) || std::fabs(static_cast<double>(x)) > (std::numeric_limits<float>::max)())
           return make_error(errc::invalid_value, "table", "has %g for bucket %td of head %td; allowed: finite floats",
-                            x, b, h);
+                            static_cast<double>(x), b, h);
+      }
     return {};
   }
 

@@ -2,8 +2,8 @@
 #ifndef POSENC_LADDER_ARITHMETIC_HPP
 #define POSENC_LADDER_ARITHMETIC_HPP
 
-#include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <numbers>
 #include <string>
 
@@ -59,10 +59,18 @@ inline constexpr wide two_pi = 2 * std::numbers::pi_v<wide>;
 inline std::string number_text(double x) {
   const double magnitude = x < 0 ? -x : x;
   char text[48];
-  if (magnitude < 1e15 && x == static_cast<double>(static_cast<long long>(x))) {
-    return std::string(text, std::to_chars(text, text + sizeof text, static_cast<long long>(x)).ptr);
+  std::snprintf(text, sizeof text, magnitude < 1e15 && x == std::trunc(x) ? "%.0f" : "%.6g", x);
+  // Whatever the locale has for a decimal point, of one byte or more.
+  std::string result;
+  for (const char* c = text; *c != '\0'; ++c) {
+    const bool ascii = (*c >= '0' && *c <= '9') || (*c >= 'a' && *c <= 'z') || *c == '-' || *c == '+';
+    if (ascii) {
+      result += *c;
+    } else if (result.empty() || result.back() != '.') {
+      result += '.';
+    }
   }
-  return std::string(text, std::to_chars(text, text + sizeof text, x, std::chars_format::general, 6).ptr);
+  return result;
 }
 
 }  // namespace posenc::inline POSENC_ABI::detail

@@ -10,10 +10,10 @@
 #include "../core/dtype.hpp"
 #include "simd.hpp"
 
-/// Between the types that buffers have and the registers that kernels compute in. Conversions to 16 bits round to nearest
-/// even; too large is infinite; NaN stays NaN; denormal numbers are as exact as others, whatever the
-/// caller's floating-point mode flushes: they are made of integers. All forms, scalar, vector and whole rows, on every
-/// ISA give the same bits.
+/// Between the types that buffers have and the registers that kernels compute in. Conversions to 16 bits round to
+/// nearest even; too large is infinite; NaN stays NaN; denormal numbers are as exact as others, whatever the caller's
+/// floating-point mode flushes: they are made of integers. All forms, scalar, vector and whole rows, on every ISA
+/// give the same bits.
 namespace posenc::inline POSENC_ABI::simd {
 
 /// One IEEE binary16 number, given by its bits, as a float: exact.
@@ -97,7 +97,8 @@ POSENC_ALWAYS_INLINE floats<Real> load_half(const std::uint16_t* from) noexcept 
 #endif
   const words<Real> half = load_words<Real>(from);
   const words<Real> sign = (half & 0x8000u) << 16, magnitude = half & 0x7fffu;
-  // Infinities and NaN keep the largest exponent: 112 is added once more. Denormal numbers are whole multiples of 2^-24.
+  // Infinities and NaN keep the largest exponent: 112 is added once more. Denormal numbers are whole multiples of
+  // 2^-24.
   words<Real> normal = (magnitude << 13) + (112u << 23);
   normal += backend::bit_cast_vector<words<Real>>(magnitude >= 0x7c00u) & (112u << 23);
   normal |= backend::bit_cast_vector<words<Real>>(magnitude > 0x7c00u) & 0x40'0000u;
@@ -190,8 +191,8 @@ POSENC_ALWAYS_INLINE void store_as(T* to, vec<Real> v) noexcept {
   }
 }
 
-/// n elements of any type to n numbers. Nothing beyond them is read or written; the rows may not overlap, but they may be
-/// the same one where T is Real.
+/// n elements of any type to n numbers. Nothing beyond them is read or written; the rows may not overlap, but they
+/// may be the same one where T is Real.
 template <scalar T, std::floating_point Real>
 void load_row(const T* from, index_t n, Real* to) noexcept {
   constexpr index_t lanes = vec<Real>::lanes;

@@ -4,8 +4,8 @@
 
 #include "simd.hpp"
 
-/// Powers of two and of e. The coefficients are minimax polynomials for the relative error (Remez), made with 60 digits;
-/// the float ones of `softmax_exp2` were then searched for the least error in float arithmetic.
+/// Powers of two and of e. The coefficients are minimax polynomials for the relative error (Remez), made with 60
+/// digits; the float ones of `softmax_exp2` were then searched for the least error in float arithmetic.
 namespace posenc::inline POSENC_ABI::simd {
 
 namespace detail {
@@ -134,8 +134,8 @@ POSENC_ALWAYS_INLINE vec<T> softmax_exp2(vec<T> x) noexcept {
   const vec<T> f = backend::above_floor(x.r);
   return backend::scale_above(fma(detail::polynomial(f, constants::floored), f, vec<T>(T(1))).r, x.r, T(-99.5));
 #else
-  // With 100 added to the magic number, its sum with x holds n + 100 in its lowest bits. Shifted into the exponent field
-  // that is the number 2^(n + 100 - bias), or 0 at n = -100. The polynomial carries the missing factor.
+  // With 100 added to the magic number, its sum with x holds n + 100 in its lowest bits. Shifted into the exponent
+  // field that is the number 2^(n + 100 - bias), or 0 at n = -100. The polynomial carries the missing factor.
   constexpr T magic = constants::magic + T(100), missing = T(sizeof(T) == 4 ? 0x1p27 : 0x1p923);
   x = (max)(vec<T>(T(-100)), x);  // this way round it keeps NaN
   const vec<T> sum = opaque(x + vec<T>(magic));
@@ -145,8 +145,9 @@ POSENC_ALWAYS_INLINE vec<T> softmax_exp2(vec<T> x) noexcept {
 #endif
 }
 
-/// 2^x for every x, within 1.1 ulp (1.5 where the ISA has no fused multiply-add): exactly 0 at -infinity, infinity from the largest exponent on, NaN stays NaN. Results
-/// below the normal range are rounded once (gradual underflow), unless the caller's floating-point mode flushes them.
+/// 2^x for every x, within 1.1 ulp (1.5 where the ISA has no fused multiply-add): exactly 0 at -infinity, infinity
+/// from the largest exponent on, NaN stays NaN. Results below the normal range are rounded once (gradual underflow),
+/// unless the caller's floating-point mode flushes them.
 template <class T>
 POSENC_ALWAYS_INLINE vec<T> exp2(vec<T> x) noexcept {
   using constants = detail::exp_constants<T>;
@@ -156,9 +157,9 @@ POSENC_ALWAYS_INLINE vec<T> exp2(vec<T> x) noexcept {
   return detail::scale(fma(detail::polynomial(f, constants::fine), f, vec<T>(T(1))), n);
 }
 
-/// e^x for every x, within 1.1 ulp (1.5 where the ISA has no fused multiply-add): exactly 0 at -infinity, infinity where the true value is too large, NaN stays NaN.
-/// Results below the normal range are rounded once more (gradual underflow), unless the caller's floating-point mode
-/// flushes them.
+/// e^x for every x, within 1.1 ulp (1.5 where the ISA has no fused multiply-add): exactly 0 at -infinity, infinity
+/// where the true value is too large, NaN stays NaN. Results below the normal range are rounded once more (gradual
+/// underflow), unless the caller's floating-point mode flushes them.
 template <class T>
 POSENC_ALWAYS_INLINE vec<T> exp(vec<T> x) noexcept {
   using constants = detail::exp_constants<T>;

@@ -35,8 +35,8 @@ struct sincos_constants {
   static constexpr double half_pi_high = 0x1.921fb54442d18p0, half_pi_low = 0x1.1a62633145c07p-54;
   static constexpr double half_pi_pieces[] = {0x1.921fbp0, 0x1.5110ap-22, 0x1.46p-42};
 
-  /// Minimax polynomials in u = r^2, |r| <= pi / 4: (sin(r) / r - 1) / u and (cos(r) - 1 + u / 2) / u^2, with the errors
-  /// that they leave in sin(r) / r and cos(r). First those for double results: 4e-18 and 5e-20.
+  /// Minimax polynomials in u = r^2, |r| <= pi / 4: (sin(r) / r - 1) / u and (cos(r) - 1 + u / 2) / u^2, with the
+  /// errors that they leave in sin(r) / r and cos(r). First those for double results: 4e-18 and 5e-20.
   static constexpr double sin_double[] = {-0x1.5555555555549p-3, 0x1.111111110f880p-7,   -0x1.a01a019c12697p-13,
                                           0x1.71de357872deap-19, -0x1.ae5e66d3a412fp-26, 0x1.5d932ee754918p-33};
   static constexpr double cos_double[] = {0x1.555555555554cp-5,   -0x1.6c16c16c15184p-10, 0x1.a01a019cb26d8p-16,
@@ -147,9 +147,10 @@ inline sine_cosine<double> sincos_exact(double position, double inv_freq) noexce
   return detail::sincos_of_sum(p[0], e[0]);
 }
 
-/// cos_out[i], sin_out[i] = cosine and sine of the exact real product position * inv_freq[i], times `scale` (multiplied in
-/// double), for i < n. Errors with scale 1: for double at most 2e-16 (6e-16 for products beyond 2^32), for float at most
-/// half an ulp of the value + 4e-12. Position and frequencies finite and below 2^900. The outputs may not overlap.
+/// cos_out[i], sin_out[i] = cosine and sine of the exact real product position * inv_freq[i], times `scale`
+/// (multiplied in double), for i < n. Errors with scale 1: for double at most 2e-16 (6e-16 for products beyond 2^32),
+/// for float at most half an ulp of the value + 4e-12. Position and frequencies finite and below 2^900. The outputs
+/// may not overlap.
 template <class Real>
 void sincos_products(const double* inv_freq, index_t n, double position, double scale, Real* cos_out,
                      Real* sin_out) noexcept {

@@ -6,8 +6,9 @@
 
 namespace posenc::inline POSENC_ABI::simd {
 
-/// The hyperbolic tangent, within 3 ulp of the true value for every x, also for tiny ones (so that cap * tanh(s / cap)
-/// is s for small scores). Never beyond -1 and 1, exactly those for large |x| and infinities; keeps signed zeros and NaN.
+/// The hyperbolic tangent, within 3 ulp of the true value for every x, also for tiny ones (so that cap * tanh(s /
+/// cap) is s for small scores). Never beyond -1 and 1, exactly those for large |x| and infinities; keeps signed zeros
+/// and NaN.
 ///
 /// tanh |x| = t / (t + 2) with t = e^(2 |x|) - 1 = 2^n (e^r - 1) + (2^n - 1): nothing cancels.
 template <class T>

@@ -8,8 +8,8 @@
 
 #include "../../core/platform.hpp"
 
-/// The compiler's own vectors (GCC and Clang): registers of the ISA's width, with the operators and conversions that the
-/// language extension defines. What it lacks has a provider in x86.hpp or arm.hpp, else a plain one here.
+/// The compiler's own vectors (GCC and Clang): registers of the ISA's width, with the operators and conversions that
+/// the language extension defines. What it lacks has a provider in x86.hpp or arm.hpp, else a plain one here.
 namespace posenc::inline POSENC_ABI::simd::backend {
 
 #if defined(POSENC_ISA_AVX512)

@@ -5,10 +5,15 @@
 #include "vectors.hpp"
 
 #if defined(__SSE2__)
+// No more than the ISA has: <immintrin.h> alone would take as long to compile as half of Eigen.
+#if defined(__AVX__)
 #include <immintrin.h>
+#else
+#include <emmintrin.h>
+#endif
 
-/// x86 instructions that compiler vectors do not name: fused multiply-add, minimum and maximum, scaling by powers of two,
-/// 16-bit conversions.
+/// x86 instructions that compiler vectors do not name: fused multiply-add, minimum and maximum, scaling by powers of
+/// two, 16-bit conversions.
 namespace posenc::inline POSENC_ABI::simd::backend {
 
 // The zero-masked forms with a full mask are the plain instructions; GCC 12 warns about the plain intrinsics.

@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "ladder_support.hpp"
+#include "ladder/ladder_support.hpp"
 
 namespace {
 
