@@ -3,6 +3,9 @@
 #include <posenc/attention/merge.hpp>
 #include <posenc/encoding/t5_bucket.hpp>
 
+#include <cstring>
+#include <vector>
+
 #include "attention/simple_call.hpp"
 
 namespace {
@@ -91,6 +94,35 @@ TYPED_TEST(KnownValues, T5WithScaleOne) {
   call.encoding = posenc::t5_bucket(table.data(), 1);
   call.options.scale = 1;
   EXPECT_EQ(call.run().out[0][0], 0.5) << "3 - 2 = 0 + 1";
+}
+
+// A visible NaN is seen, in a key, a query or a value: never taken for a row that sees nothing. By bits, for -ffast-math.
+TYPED_TEST(KnownValues, VisibleNanIsSeen) {
+  attention_test::random_engine random(8);
+  const auto is_nan = [](const TypeParam& x) {
+    double wide;
+    posenc::simd::load_row(&x, 1, &wide);
+    return posenc::detail::is_nan(wide);
+  };
+  for (const int place : {0, 1, 2}) {
+    auto q = random_buffer<TypeParam>(random, 1, 1, 100, 8), k = random_buffer<TypeParam>(random, 1, 1, 100, 8),
+         v = random_buffer<TypeParam>(random, 1, 1, 100, 8);
+    const auto out = make_buffer<TypeParam>(1, 1, 100, 8);
+    TypeParam& element = (place == 0 ? q : place == 1 ? k : v).view(0, 0, 70, 3);
+    std::memset(static_cast<void*>(&element), 0x7f, sizeof element);  // with the rest: a NaN in every format
+    reinterpret_cast<unsigned char*>(&element)[sizeof element - 2] = 0xff;
+    std::vector<double> lse(100);
+    posenc::attention_options options;
+    options.lse = posenc::lse_view(lse.data(), 1, 1, 100);
+    posenc::attention(q.view, k.view, v.view, out.view, token_range(100), posenc::nope{}, posenc::causal{}, options);
+    for (index_t t = 0; t < 100; ++t) {
+      const bool sees = place == 0 ? t == 70 : t >= 70;
+      EXPECT_EQ(is_nan(out.view(0, 0, t, 3)), sees) << place << ", query " << t;
+      EXPECT_EQ(is_nan(out.view(0, 0, t, 4)), sees && place != 2) << place << ", query " << t;
+      EXPECT_EQ(posenc::detail::is_nan(lse[static_cast<std::size_t>(t)]), sees && place != 2)
+          << place << ", query " << t;
+    }
+  }
 }
 
 TYPED_TEST(KnownValues, OutMayBeTheQueries) {

@@ -9,6 +9,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "support/expect_error.hpp"
+
 namespace {
 
 using posenc::index_t;
@@ -61,6 +63,12 @@ TEST(TensorView, FusedProjectionIsCutByColumns) {
   // q has 4 heads of 2, then k and v have 2 heads of 2: rows of 16 numbers.
   std::vector<float> data = counted(2 * 3 * 16);
   const auto k = posenc::view_fused(data.data(), 2, 3, 16, 8, 2, 2);
+  EXPECT_EQ(posenc::view_fused(data.data(), 2, 3, 16, 12, 2, 2).dim(), 2) << "up to the row's end";
+  POSENC_EXPECT_ERROR(posenc::view_fused(data.data(), 2, 3, 16, 13, 2, 2), posenc::errc::out_of_range,
+                      "first: is 13: 2 heads of 2 from there on do not fit a row of 16");
+  POSENC_EXPECT_ERROR(posenc::view_fused(data.data(), 2, 3, 16, -1, 2, 2), posenc::errc::out_of_range, "first: is -1");
+  POSENC_EXPECT_ERROR(posenc::view_fused(data.data(), 2, 3, 16, 0, index_t{1} << 62, 4), posenc::errc::out_of_range,
+                      "do not fit a row of 16");
   EXPECT_EQ(k.heads(), 2);
   EXPECT_EQ(k.tokens(), 3);
   for (index_t b = 0; b < 2; ++b)

@@ -35,6 +35,13 @@ TEST(PackedDocuments, PositionsStartAgain) {
   EXPECT_TRUE(tokens.cu_seqlens.empty()) << "documents are one row, not ragged sequences";
   EXPECT_FALSE(tokens.view().has_order());
   EXPECT_EQ(posenc::packed_documents(std::vector<int>{0, 2, 0}).documents, (ids{1, 1})) << "empty documents count";
+  // Any row of integers will do.
+  const int lengths[] = {3, 2, 4};
+  const std::array<std::int64_t, 3> same = {3, 2, 4};
+  for (const token_list& other : {posenc::packed_documents(lengths), posenc::packed_documents(same),
+                                  posenc::packed_documents(std::span(lengths)), posenc::packed_documents({3, 2, 4})})
+    EXPECT_EQ(other.positions, tokens.positions);
+  EXPECT_EQ(posenc::cu_seqlens_of({3, 2, 4}), (ids{0, 3, 5, 9}));
   POSENC_EXPECT_ERROR(posenc::packed_documents(std::vector<int>{-1}), errc::invalid_value, "lengths: has -1");
 }
 

@@ -174,6 +174,14 @@ void attention(const Q& q, const K& k, const V& v, Out&& out, const token_pair& 
   }
 }
 
+/// A call without a mask does not compile: which keys a query sees is never guessed.
+template <class Q, class K, class V, class Out, class E>
+void attention(const Q&, const K&, const V&, Out&&, const token_pair&, const E&) {
+  static_assert(detail::never<E>,
+                "posenc: attention needs a mask behind the encoding: posenc::causal{}, "
+                "posenc::bidirectional{} or another");
+}
+
 }  // namespace posenc::inline POSENC_ABI
 
 #endif  // POSENC_ATTENTION_ATTENTION_HPP

@@ -161,6 +161,14 @@ void attention(const Q& q, const kv_cache<T>& cache, Out&& out, const token_view
   }
 }
 
+/// A call without a mask does not compile: which keys a query sees is never guessed.
+template <class Q, class T, class Out, class E>
+void attention(const Q&, const kv_cache<T>&, Out&&, const token_view&, const E&) {
+  static_assert(detail::never<E>,
+                "posenc: attention needs a mask behind the encoding: posenc::causal{}, "
+                "posenc::bidirectional{} or another");
+}
+
 }  // namespace posenc::inline POSENC_ABI
 
 #endif  // POSENC_ATTENTION_CACHED_ATTENTION_HPP

@@ -2,6 +2,7 @@
 #ifndef POSENC_ATTENTION_CALL_HPP
 #define POSENC_ATTENTION_CALL_HPP
 
+#include "../core/finite.hpp"
 #include "../core/minus_infinity.hpp"
 #include "../core/tensor_view.hpp"
 #include "../core/tokens.hpp"
@@ -78,10 +79,10 @@ struct attention_call {
 /// that the row saw nothing. A sink enters the denominator here, once.
 template <class Real>
 void finish_row(const attention_call<Real>& call, index_t batch, const tile_row& row, const Real* weighted, double base,
-                double sum, Real* scratch) noexcept {
+                const double& sum, Real* scratch) noexcept {
   void* out = call.out.row(batch, row.head, row.query);
   const bool padding = row.document == -1, has_sink = call.sinks.size() > 0;
-  if (padding || sum == 0) {
+  if (padding || is_zero(sum)) {
     for (index_t d = 0; d < call.value_dim; ++d) scratch[d] = 0;
     call.store_out(scratch, call.value_dim, out);
     if (!call.lse) return;

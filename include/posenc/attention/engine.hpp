@@ -94,7 +94,7 @@ class attention_engine {
     const index_t batch = call_.sequences[job.sequence].batch;
     for (index_t r = 0; r < job.rows; ++r) {
       const auto sum = static_cast<double>(scratch.state->sum[r]);
-      const double base = sum == 0 ? 0 : static_cast<double>(scratch.state->largest[r]);
+      const double base = is_zero(sum) ? 0 : static_cast<double>(scratch.state->largest[r]);
       const Real* weighted = scratch.sums + r * padded;
       if (job.first_partial < 0) {
         finish_row(call_, batch, scratch.rows[r], weighted, base, sum, scratch.row);
@@ -123,14 +123,14 @@ class attention_engine {
           double top = 0, sum = 0;
           bool any = false;
           for (index_t range = 0; range < ranges; ++range)
-            if (partial_sum_[at(range)] != 0 && (!any || partial_base_[at(range)] > top)) {
+            if (!is_zero(partial_sum_[at(range)]) && (!any || partial_base_[at(range)] > top)) {
               top = partial_base_[at(range)];
               any = true;
             }
           Real* total = scratch_[0].sums;
           for (index_t d = 0; d < padded; ++d) total[d] = 0;
           for (index_t range = 0; range < ranges; ++range) {
-            if (partial_sum_[at(range)] == 0) continue;
+            if (is_zero(partial_sum_[at(range)])) continue;
             const double factor = std::exp(partial_base_[at(range)] - top);
             sum += partial_sum_[at(range)] * factor;
             for (index_t d = 0; d < padded; ++d)

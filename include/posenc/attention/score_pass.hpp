@@ -6,6 +6,7 @@
 #include <limits>
 #include <numbers>
 
+#include "../core/finite.hpp"
 #include "../simd/math.hpp"
 #include "../simd/simd.hpp"
 #include "tile_shape.hpp"
@@ -103,7 +104,7 @@ POSENC_NOINLINE void softmax_step(Real* scores, index_t stride, index_t rows, in
       }
     }
     Real rescale = 1;
-    if (state.sum[r] == Real{0}) {
+    if (is_zero(state.sum[r])) {
       rescale = 0;
     } else if (after != before) {
       Real lane[lanes];

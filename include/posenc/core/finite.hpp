@@ -35,6 +35,11 @@ constexpr bool is_finite(const float& x) noexcept {
   return (untraced_bits<std::uint32_t>(x) & exponent) != exponent;
 }
 
+/// Whether x is 0 of either sign, in every floating-point mode: there, a comparison may take NaN for 0.
+constexpr bool is_zero(const double& x) noexcept { return (untraced_bits<std::uint64_t>(x) << 1) == 0; }
+
+constexpr bool is_zero(const float& x) noexcept { return (untraced_bits<std::uint32_t>(x) << 1) == 0; }
+
 /// Whether x is NaN, in every floating-point mode.
 constexpr bool is_nan(const double& x) noexcept {
   return (untraced_bits<std::uint64_t>(x) & 0x7fff'ffff'ffff'ffff) > 0x7ff0'0000'0000'0000;

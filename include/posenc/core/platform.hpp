@@ -15,7 +15,20 @@
 /// The same for lambdas, which take the attribute behind their parameter list.
 #define POSENC_INLINE_LAMBDA __attribute__((always_inline))
 
+/// The result refers to the object: Clang warns where it outlives a temporary one.
+#if defined(__clang__)
+#define POSENC_LIFETIME_BOUND [[clang::lifetimebound]]
+#else
+#define POSENC_LIFETIME_BOUND
+#endif
+
 namespace posenc::inline POSENC_ABI {
+
+namespace detail {
+/// False, for assertions that fail only when a template is used.
+template <class...>
+inline constexpr bool never = false;
+}  // namespace detail
 
 /// Extents, strides and indices: signed 64 bits, so that an offset of 2^31 elements and more never wraps.
 using index_t = std::ptrdiff_t;

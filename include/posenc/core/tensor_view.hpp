@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "error.hpp"
 #include "platform.hpp"
 
 namespace posenc::inline POSENC_ABI {
@@ -90,10 +91,15 @@ constexpr tensor_view<T> view_thd(T* data, index_t tokens, index_t heads, index_
 }
 
 /// One part of a fused projection [batch, tokens, width], whose rows hold the heads of q, then k, then v, say:
-/// `heads` heads of `dim` elements from column `first` on.
+/// `heads` heads of `dim` elements from column `first` on. Errors: out_of_range for heads that reach beyond the row.
 template <class T>
 constexpr tensor_view<T> view_fused(T* data, index_t batch, index_t tokens, index_t width, index_t first, index_t heads,
-                                    index_t dim) noexcept {
+                                    index_t dim) {
+  // The product of sensible numbers does not overflow; of others, each alone is more than the row.
+  if (first < 0 || heads < 0 || dim < 0 || first > width || (heads > 0 && dim > (width - first) / heads))
+    raise(make_error(errc::out_of_range, "first",
+                     "is %td: %td heads of %td from there on do not fit a row of %td; allowed: columns 0 to %td", first,
+                     heads, dim, width, width));
   return {data + first, {batch, heads, tokens, dim}, {tokens * width, dim, width, 1}};
 }
 

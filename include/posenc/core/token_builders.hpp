@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <concepts>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <vector>
 
@@ -14,7 +15,8 @@
 namespace posenc::inline POSENC_ABI {
 
 /// A token description that owns its numbers; what the builders below return. It converts to `token_view`, which
-/// stays valid as long as the list lives and is not changed.
+/// stays valid as long as the list lives and is not changed: keep the list, not a view of what a builder returns, beyond
+/// the call that it is made for.
 struct token_list {
   index_t axes = 1, batch = 1, count = 0;
   std::vector<double> positions;         ///< [axes][batch][count]
@@ -22,7 +24,7 @@ struct token_list {
   std::vector<std::int64_t> documents;   ///< [batch][count]; empty: none
   std::vector<std::int64_t> cu_seqlens;  ///< sequence bounds; empty: one sequence
 
-  token_view view() const noexcept {
+  token_view view() const noexcept POSENC_LIFETIME_BOUND {
     token_view result = token_positions(positions.data(), count, batch, axes);
     if (!order.empty()) result = result.with_order(order.data());
     if (!documents.empty()) result = result.with_documents(documents.data());
@@ -30,8 +32,8 @@ struct token_list {
       result = result.with_cu_seqlens(cu_seqlens.data(), static_cast<index_t>(cu_seqlens.size()) - 1);
     return result;
   }
-  operator token_view() const noexcept { return view(); }  // NOLINT(google-explicit-constructor)
-  operator token_pair() const noexcept { return view(); }  // NOLINT(google-explicit-constructor)
+  operator token_view() const noexcept POSENC_LIFETIME_BOUND { return view(); }  // NOLINT(google-explicit-constructor)
+  operator token_pair() const noexcept POSENC_LIFETIME_BOUND { return view(); }  // NOLINT(google-explicit-constructor)
 
   /// The position that the next token of a row takes: one more than the largest of its tokens that are not padding, over
   /// all axes; 0 if there is none. Left padding does not count: decoding after a padded prompt must not start at the
@@ -52,26 +54,34 @@ struct token_list {
   }
 };
 
-/// The bounds 0, n0, n0 + n1, ... of sequences of the given lengths.
-template <std::integral N>
-std::vector<std::int64_t> cu_seqlens_of(std::span<const N> lengths) {
+/// An array, std::array, std::vector or std::span of lengths or bounds.
+template <class R>
+concept contiguous_integers = requires(const R& r) {
+  std::span(r);
+  requires std::integral<typename decltype(std::span(r))::value_type>;
+};
+
+/// The bounds 0, n0, n0 + n1, ... of sequences of the given lengths. Errors: invalid_value for a negative length.
+template <contiguous_integers Lengths>
+std::vector<std::int64_t> cu_seqlens_of(const Lengths& lengths) {
   std::vector<std::int64_t> bounds(1, 0);
-  for (const N length : lengths) {
+  for (const auto n : std::span(lengths)) {
+    const auto length = static_cast<std::int64_t>(n);
     if (length < 0)
       raise(
           make_error(errc::invalid_value, "lengths", "has %lld; allowed: 0 and more", static_cast<long long>(length)));
-    bounds.push_back(bounds.back() + static_cast<std::int64_t>(length));
+    bounds.push_back(bounds.back() + length);
   }
   return bounds;
 }
-template <std::integral N>
-std::vector<std::int64_t> cu_seqlens_of(const std::vector<N>& lengths) {
-  return cu_seqlens_of(std::span<const N>(lengths));
+inline std::vector<std::int64_t> cu_seqlens_of(std::initializer_list<std::int64_t> lengths) {
+  return cu_seqlens_of(std::span<const std::int64_t>(lengths.begin(), lengths.size()));
 }
 
 /// Documents of the given lengths packed into one row: positions start again at 0 in each, document ids are 0, 1, ...
-template <std::integral N>
-token_list packed_documents(std::span<const N> lengths) {
+/// Errors: invalid_value for a negative length.
+template <contiguous_integers Lengths>
+token_list packed_documents(const Lengths& lengths) {
   token_list result;
   const std::vector<std::int64_t> bounds = cu_seqlens_of(lengths);
   result.count = static_cast<index_t>(bounds.back());
@@ -82,39 +92,39 @@ token_list packed_documents(std::span<const N> lengths) {
     }
   return result;
 }
-template <std::integral N>
-token_list packed_documents(const std::vector<N>& lengths) {
-  return packed_documents(std::span<const N>(lengths));
+inline token_list packed_documents(std::initializer_list<std::int64_t> lengths) {
+  return packed_documents(std::span<const std::int64_t>(lengths.begin(), lengths.size()));
 }
 
 /// Sequences one after another (ragged), given their bounds; sequence s stands at positions offsets[s], offsets[s] + 1,
-/// ... (from 0 without offsets). One query per sequence with the cached lengths as offsets is a decoding step.
+/// ... (from 0 without offsets). One query per sequence with the cached lengths as offsets is a decoding step, several
+/// are the next chunk of prefill over a cache.
 /// Unlike documents, sequences are separate pieces of work: kernels never look across their bounds.
-template <id_number N>
-token_list ragged_sequences(std::span<const N> cu_seqlens, std::span<const N> offsets = {}) {
-  if (cu_seqlens.empty())
+/// Errors: invalid_shape (no bounds, another number of offsets), invalid_value (bounds that do not start at 0 or fall).
+template <contiguous_integers Bounds, contiguous_integers Offsets = std::vector<std::int64_t>>
+token_list ragged_sequences(const Bounds& cu_seqlens, const Offsets& offsets = {}) {
+  const std::span bounds(cu_seqlens);
+  const std::span starts(offsets);
+  if (bounds.empty())
     raise(make_error(errc::invalid_shape, "cu_seqlens", "is empty; allowed: the number of sequences + 1 bounds"));
-  if (!offsets.empty() && offsets.size() + 1 != cu_seqlens.size())
+  if (!starts.empty() && starts.size() + 1 != bounds.size())
     raise(make_error(errc::invalid_shape, "offsets", "has %zu entries for %zu sequences; allowed: one for each or none",
-                     offsets.size(), cu_seqlens.size() - 1));
+                     starts.size(), bounds.size() - 1));
   token_list result;
-  result.count = static_cast<index_t>(cu_seqlens.back());
-  for (std::size_t s = 0; s < cu_seqlens.size(); ++s) {
-    const auto begin = static_cast<std::int64_t>(cu_seqlens[s]);
+  for (std::size_t s = 0; s < bounds.size(); ++s) {
+    const auto begin = static_cast<std::int64_t>(bounds[s]);
     if ((s == 0 && begin != 0) || (s > 0 && begin < result.cu_seqlens.back()))
       raise(make_error(errc::invalid_value, "cu_seqlens", "has %lld at %zu; allowed: starting at 0, never falling",
                        static_cast<long long>(begin), s));
     result.cu_seqlens.push_back(begin);
-    if (s + 1 == cu_seqlens.size()) break;
-    for (std::int64_t t = begin; t < static_cast<std::int64_t>(cu_seqlens[s + 1]); ++t)
-      result.positions.push_back(static_cast<double>(t - begin) +
-                                 (offsets.empty() ? 0.0 : static_cast<double>(offsets[s])));
+  }
+  result.count = static_cast<index_t>(result.cu_seqlens.back());
+  for (std::size_t s = 0; s + 1 < bounds.size(); ++s) {
+    const double start = starts.empty() ? 0.0 : static_cast<double>(starts[s]);
+    const std::int64_t begin = result.cu_seqlens[s], end = result.cu_seqlens[s + 1];
+    for (std::int64_t t = begin; t < end; ++t) result.positions.push_back(start + static_cast<double>(t - begin));
   }
   return result;
-}
-template <id_number N>
-token_list ragged_sequences(const std::vector<N>& cu_seqlens, const std::vector<N>& offsets = {}) {
-  return ragged_sequences(std::span<const N>(cu_seqlens), std::span<const N>(offsets));
 }
 
 namespace detail {

@@ -93,8 +93,11 @@ consteval bool check_unlisted_members() {
 
 template <class E>
 consteval bool check_is_encoding() {
+  static_assert(!std::is_function_v<E>,
+                "posenc: this is a function, declared where a variable was meant: write braces, as in "
+                "`const posenc::rope encoding{posenc::frequency_ladder(dim)};`");
   static_assert(
-      lists_places<E>,
+      std::is_function_v<E> || lists_places<E>,
       "posenc: this is not an encoding: it needs `using acts_on = posenc::places<...>;` listing where position "
       "enters (posenc::on_inputs, posenc::on_queries_keys, posenc::on_scores)");
   if constexpr (lists_places<E>) {

@@ -47,7 +47,8 @@ struct sliding_window {
 
   maybe_error check(const mask_use&) const noexcept {
     if (!detail::is_finite(left) || left < 0)
-      return make_error(errc::invalid_value, "sliding_window.left", "is %g; allowed: finite, 0 and more", left);
+      return make_error(errc::invalid_value, "sliding_window.left",
+                        "is %g; allowed: finite, 0 and more (window_of(W) has left = W - 1)", left);
     if (!detail::is_finite(right) || right < 0)
       return make_error(errc::invalid_value, "sliding_window.right", "is %g; allowed: finite, 0 and more", right);
     return {};
