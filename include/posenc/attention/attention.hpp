@@ -140,8 +140,9 @@ maybe_error check(const Q& q, const K& k, const V& v, Out&& out, const token_pai
 /// (document -1) are 0 with lse -infinity.
 ///
 /// Errors: `check` with the same arguments gives them as a value. Nothing has been written when one is raised.
-/// Accuracy: float within 2e-6 of the largest |v| that is seen, double 1e-12, half 2e-3, bfloat16 1e-2, for scores of
-/// moderate size. The rounding of a score grows with it: scores of standard deviation 1.8 over 1953 keys gave 2.9e-6.
+/// Accuracy, of the largest |v| that is seen: float within 2.5e-7 max(8, the largest |score| before biases), which is 2e-6
+/// for scores below 8 (a score is rounded in proportion to its size, and no softmax takes that back); double 1e-12, half
+/// 2e-3, bfloat16 1e-2 for scores below 8.
 /// The executor does not change a bit of the result.
 template <class Q, class K, class V, class Out, class E, class M, class Executor = serial_executor>
 void attention(const Q& q, const K& k, const V& v, Out&& out, const token_pair& tokens, const E& encoding,

@@ -68,8 +68,8 @@ maybe_error check_add_positions(const tensor_view<X>& x, const tensor_view<Out>&
     if (x.from_columns() && e->code() == errc::invalid_shape)
       return make_error(errc::invalid_shape, "x",
                         "is a column-major matrix, which is read as dim x tokens: %td elements for each of %td tokens, "
-                        "which does not fit the encoding; if it is tokens x dim, make it row-major",
-                        x.dim(), x.tokens());
+                        "which does not fit the encoding (%s); if it is tokens x dim, make it row-major",
+                        x.dim(), x.tokens(), e->what());
     return e;
   }
   if (!in_place && overlaps(x, out))
