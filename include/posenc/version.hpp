@@ -8,7 +8,7 @@
 #define POSENC_VERSION_PATCH 0
 
 /// What the including file is compiled for, as one token. It is part of the inline namespace below, so that translation
-/// units that are compiled with different flags never share a symbol.
+/// units that are compiled for different instruction sets or floating-point modes share no symbol.
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__) && defined(__FMA__)
 #define POSENC_ISA_AVX512 1
 #if defined(__AVX512BF16__)
@@ -42,15 +42,40 @@
 
 #if defined(__FAST_MATH__)
 #define POSENC_ABI_MATH _fastmath
+#elif defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ > 0
+#define POSENC_ABI_MATH _finitemath
 #else
 #define POSENC_ABI_MATH
 #endif
 
-#define POSENC_DETAIL_JOIN5(a, b, c, d, e) a##b##c##d##e
-#define POSENC_DETAIL_JOIN(a, b, c, d, e) POSENC_DETAIL_JOIN5(a, b, c, d, e)
+// What compilers use on their own account, beyond the ISA that the library's own code asks for.
+#if !defined(POSENC_ISA_AVX512) && !defined(POSENC_ISA_AVX2) && defined(__FMA__)
+#define POSENC_ABI_FMA _fma
+#else
+#define POSENC_ABI_FMA
+#endif
+#if defined(__BMI2__)
+#define POSENC_ABI_BITS _bmi2
+#elif defined(__POPCNT__)
+#define POSENC_ABI_BITS _popcnt
+#else
+#define POSENC_ABI_BITS
+#endif
+#if defined(__AVX512FP16__)
+#define POSENC_ABI_AVX512 _fp16
+#elif defined(__AVX512VBMI2__)
+#define POSENC_ABI_AVX512 _vbmi2
+#else
+#define POSENC_ABI_AVX512
+#endif
+
+#define POSENC_DETAIL_JOIN7(a, b, c, d, e, f, g) a##b##c##d##e##f##g
+#define POSENC_DETAIL_JOIN(a, b, c, d, e, f, g) POSENC_DETAIL_JOIN7(a, b, c, d, e, f, g)
 
 /// The inline namespace of everything: version, ISA, exceptions, floating-point mode.
-#define POSENC_ABI POSENC_DETAIL_JOIN(v0_1_, POSENC_ISA, POSENC_ABI_EXCEPTIONS, POSENC_ABI_MATH, )
+#define POSENC_ABI                                                                                                 \
+  POSENC_DETAIL_JOIN(v0_1_, POSENC_ISA, POSENC_ABI_FMA, POSENC_ABI_BITS, POSENC_ABI_AVX512, POSENC_ABI_EXCEPTIONS, \
+                     POSENC_ABI_MATH)
 
 #define POSENC_DETAIL_TEXT2(x) #x
 #define POSENC_DETAIL_TEXT(x) POSENC_DETAIL_TEXT2(x)

@@ -118,6 +118,11 @@ TEST_F(AttentionErrors, NoValueDim) {
   v = view_bhtd(v_at(), batch, kv_heads, kv_len, 0);
   expect_refused(errc::invalid_shape, "v", {"dim 0"});
 }
+// There is work for each row of a batch, even where it has no tokens.
+TEST_F(AttentionErrors, ExtentsBeyondAnyMachine) {
+  for (auto* x : {&q, &k, &v, &out}) *x = view_bhtd(x->data_handle(), index_t{1} << 58, 1, 0, 8);
+  expect_refused(errc::invalid_shape, "q", {"[288230376151711744, 1, 0, 8]", "up to 2^48"});
+}
 TEST_F(AttentionErrors, NegativeExtent) {
   k = view_bhtd(k_at(), batch, kv_heads, -1, dim);
   expect_refused(errc::invalid_shape, "k", {"extent -1", "0 and more"});
@@ -368,11 +373,15 @@ TEST_F(AttentionErrors, Scale) {
     options.scale = x;
     expect_refused(errc::invalid_value, "options.scale", {"allowed: finite"});
   }
+  for (const double x : {1e39, -1e39}) {
+    options.scale = x;
+    expect_refused(errc::invalid_value, "options.scale", {"-1e18 to 1e18"});
+  }
   options.scale = -2;
   expect_accepted();
 }
 TEST_F(AttentionErrors, Softcap) {
-  for (const double& x : {not_a_number, infinity, -1.0}) {
+  for (const double& x : {not_a_number, infinity, -1.0, 1e39, 1e-39}) {
     options.softcap = x;
     expect_refused(errc::invalid_value, "options.softcap", {"above 0, or 0 for none"});
   }
@@ -395,6 +404,8 @@ TEST_F(AttentionErrors, Lse) {
   expect_refused(errc::invalid_shape, "options.lse", {"[1, 4, 3]"});
   options.lse = posenc::lse_view(static_cast<double*>(nullptr), batch, heads, q_len);
   expect_refused(errc::invalid_layout, "options.lse", {"null for 24 rows"});
+  options.lse = posenc::lse_view(lse_.data(), {batch, heads, q_len}, {heads * q_len, 0, 1});
+  expect_refused(errc::invalid_layout, "options.lse", {"stride 0 over 4 entries of axis 1"});
 }
 
 // ---- what is empty is good ----

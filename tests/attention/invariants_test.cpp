@@ -102,7 +102,8 @@ struct problem {
 template <class T>
 void expect_same(const typename problem<T>::result& a, const typename problem<T>::result& b, const std::string& what) {
   EXPECT_TRUE(attention_test::same_elements(a.out, b.out)) << what;
-  EXPECT_EQ(std::memcmp(a.lse.data(), b.lse.data(), a.lse.size() * sizeof(double)), 0) << what;
+  ASSERT_EQ(a.lse.size(), b.lse.size()) << what;
+  for (std::size_t i = 0; i < a.lse.size(); ++i) EXPECT_TRUE(attention_test::same_bits(a.lse[i], b.lse[i])) << what;
 }
 
 template <class T>

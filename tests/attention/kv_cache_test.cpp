@@ -8,11 +8,17 @@
 #include <posenc/encoding/any_encoding.hpp>
 #include <posenc/encoding/combine.hpp>
 #include <posenc/encoding/nope.hpp>
+#include <posenc/encoding/per_head.hpp>
+#include <posenc/encoding/query_temperature.hpp>
 #include <posenc/encoding/rope.hpp>
 #include <posenc/ladder/frequency_ladder.hpp>
 
+#include <numbers>
+#include <utility>
+
 #include "attention/attention_support.hpp"
 #include "attention/mask_support.hpp"
+#include "support/expect_error.hpp"
 
 namespace {
 
@@ -377,6 +383,69 @@ TEST(KvCacheClear, BlocksStartAnew) {
   const float* const values = cache.block_data(0, 0, 0) + cache.layout().key_elements();
   EXPECT_EQ(values[cache.layout().value_index(3, 1)], kept);
   EXPECT_EQ(values[cache.layout().value_index(4, 1)], 0.0f) << "a slot that is not in use any more";
+}
+
+#if defined(__cpp_exceptions)
+/// Turns nothing; throws at a position.
+struct throws_at {
+  using acts_on = posenc::places<posenc::on_queries_keys>;
+  double at;
+
+  index_t rotation_size(posenc::rotation_shape) const { return 1; }
+  template <class Real>
+  void prepare_rotation(posenc::rotation_shape, posenc::position_span position, posenc::rotation_use, Real* row) const {
+    if (position[0] == at) throw 1;
+    row[0] = 1;
+  }
+  template <class Real>
+  void apply_rotation(posenc::rotation_shape, const Real*, index_t, Real*) const {}
+};
+
+// An append that fails midway, in a later block even, has appended nothing.
+TEST(KvCacheAppend, WhatThrowsAppendsNothing) {
+  attention_test::random_engine random(12);
+  const auto k = random_buffer<float>(random, 1, 1, 200, 4), v = random_buffer<float>(random, 1, 1, 200, 4),
+             q = random_buffer<float>(random, 1, 1, 1, 4);
+  const auto wanted = attention_test::make_buffer<float>(1, 1, 1, 4),
+             out = attention_test::make_buffer<float>(1, 1, 1, 4);
+  kv_cache<float> cache({.kv_heads = 1, .head_dim = 4}), other({.kv_heads = 1, .head_dim = 4});
+  const throws_at never{-1}, late{150};
+  other.append(k.view, v.view, token_range(200), never);
+  cache.append(cut(k, 0, 0, 30), cut(v, 0, 0, 30), token_range(30), never);
+  EXPECT_THROW(cache.append(cut(k, 0, 30, 170), cut(v, 0, 30, 170), token_range(170, 30), late), int);
+  EXPECT_EQ(cache.length(), 30);
+  EXPECT_EQ(cache.block_tokens(0, 0).count, 30);
+  cache.append(cut(k, 0, 30, 170), cut(v, 0, 30, 170), token_range(170, 30), never);
+  for (const auto* c : {&cache, &other})
+    posenc::attention(q.view, *c, (c == &cache ? out : wanted).view, token_range(1, 200), never, posenc::causal{});
+  EXPECT_TRUE(attention_test::same_elements(out, wanted));
+}
+#endif
+
+TEST(KvCacheErrors, SequencesThatAreNotThere) {
+  kv_cache<float> cache({.kv_heads = 1, .head_dim = 4, .sequences = 2});
+  for (const index_t s : {-1, 2}) {
+    POSENC_EXPECT_ERROR(cache.clear(s), posenc::errc::out_of_range, "sequence: is");
+    POSENC_EXPECT_ERROR(static_cast<void>(cache.length(s)), posenc::errc::out_of_range, "sequence: is");
+  }
+  const kv_cache<float> moved(std::move(cache));
+  EXPECT_EQ(moved.sequences(), 2);
+}
+
+// Encodings are told apart by what they do to keys, at more than one place, and not by their type.
+TEST(KvCacheFingerprint, IsOfTheTurnedKeys) {
+  attention_test::random_engine random(13);
+  const auto k = random_buffer<float>(random, 1, 1, 3, 8), v = random_buffer<float>(random, 1, 1, 3, 8);
+  const posenc::rope rope{posenc::frequency_ladder(8)};
+  kv_cache<float> cache({.kv_heads = 1, .head_dim = 8});
+  cache.append(k.view, v.view, token_range(3), rope);
+  EXPECT_FALSE(cache.check_fingerprint(combine(rope, posenc::query_temperature{})));
+  EXPECT_FALSE(cache.check_fingerprint(posenc::per_head(1, [&](index_t) { return rope; })));
+  EXPECT_TRUE(cache.check_fingerprint(posenc::nope{}));
+  const double full_turns[] = {2 * std::numbers::pi / 12345, 2 * std::numbers::pi / 5, 2 * std::numbers::pi / 3, 0};
+  kv_cache<float> turned({.kv_heads = 1, .head_dim = 8});
+  turned.append(k.view, v.view, token_range(3), posenc::rope{posenc::frequency_ladder::from_inv_freq(full_turns)});
+  EXPECT_TRUE(turned.check_fingerprint(posenc::nope{}));
 }
 
 TEST(KvCacheAppend, NoTokensChangeNothing) {

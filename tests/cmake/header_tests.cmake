@@ -75,5 +75,7 @@ posenc_add_two_units(same "" "" ${flags})
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(flags -std=c++20 ${posenc_user_flags} -I${posenc_include_dir} ${posenc_eigen_flags}
     ${posenc_openmp_flags} ${posenc_mpi_flags} -I${posenc_generated_dir} -O2)
+  # Compilers use more than the library asks for: FMA beside AVX.
+  posenc_add_two_units(with_fma "-march=x86-64;-mavx" "-march=x86-64;-mavx;-mfma" ${flags})
   posenc_add_two_units(two_isas "-march=x86-64" "-march=x86-64;-mavx2;-mfma;-mf16c" ${flags})
 endif()

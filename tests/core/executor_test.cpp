@@ -99,6 +99,31 @@ TEST(EigenExecutorDeathTest, CalledFromEveryThreadOfThePool) {
       testing::ExitedWithCode(0), "");
 }
 
+#if defined(__cpp_exceptions)
+// What a task throws on the calling thread comes out when nobody runs a task any more.
+TEST(EigenExecutorPair, AnExceptionWaitsForTheOthers) {
+  Eigen::ThreadPool pool(2);
+  const posenc::eigen_executor executor(pool);
+  const auto caller = std::this_thread::get_id();
+  for (int round = 0; round < 50; ++round) {
+    std::atomic<int> inside{0};
+    std::atomic<bool> thrown{false};
+    EXPECT_THROW(executor.parallel_for(100,
+                                       [&](index_t) {
+                                         if (std::this_thread::get_id() == caller) {
+                                           thrown = true;
+                                           throw 1;
+                                         }
+                                         ++inside;
+                                         while (!thrown) std::this_thread::yield();
+                                         --inside;
+                                       }),
+                 int);
+    EXPECT_EQ(inside.load(), 0);
+  }
+}
+#endif
+
 // ---- a user's own ----
 
 struct without_concurrency {

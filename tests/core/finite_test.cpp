@@ -27,11 +27,11 @@ struct Bits<double> {
 };
 
 template <class Real>
-class Finite : public testing::Test {};
+class FiniteBits : public testing::Test {};
 using reals = testing::Types<float, double>;
-TYPED_TEST_SUITE(Finite, reals);
+TYPED_TEST_SUITE(FiniteBits, reals);
 
-TYPED_TEST(Finite, GoesByTheBits) {
+TYPED_TEST(FiniteBits, GoesByTheBits) {
   using bits = Bits<TypeParam>;
   struct {
     typename bits::type pattern;
@@ -55,7 +55,7 @@ TYPED_TEST(Finite, GoesByTheBits) {
 }
 
 // What a check of a parameter does with it.
-TEST(Finite, HoldsBesideComparisons) {
+TEST(FiniteBeside, HoldsBesideComparisons) {
   for (const double& bad : ladder_test::not_finite()) {
     EXPECT_FALSE(is_finite(bad) && bad > 0);
     EXPECT_FALSE(is_finite(bad) && bad <= 0);

@@ -234,11 +234,11 @@ TYPED_TEST(EveryScaling, BelowOneIsAccepted) {
 TYPED_TEST(EveryScaling, AResultBeyondTheRangeOfDoubleIsAnError) {
   TypeParam scaling = example<TypeParam>();
   if constexpr (std::is_same_v<TypeParam, frequency_factors>) {
-    scaling.factors.assign(32, 1e-300);
+    scaling.factors.assign(32, 1e-50);
   } else {
-    scaling.factor = 1e-300;
+    scaling.factor = 1e-50;
   }
-  const frequency_ladder ladder = frequency_ladder::from_inv_freq(std::vector<double>(32, 1e200), 1, 10000);
+  const frequency_ladder ladder = frequency_ladder::from_inv_freq(std::vector<double>(32, 1e280), 1, 10000);
   if constexpr (std::is_same_v<TypeParam, llama3>) {
     EXPECT_EQ(ladder | scaling, ladder) << "all of these turn fast enough to be left alone";
   } else if constexpr (!std::is_same_v<TypeParam, yarn>) {

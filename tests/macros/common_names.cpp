@@ -73,6 +73,7 @@
 #define OPTIONAL
 #define interface struct
 #define B0 0000000
+#define I 1  // <complex.h>
 
 #include "all_headers.hpp"
 

@@ -127,7 +127,8 @@ POSENC_NOINLINE void run_cached_attention(attention_call<Real>& call, const kv_c
 
 }  // namespace detail
 
-/// What attention over a cache would raise for these arguments, as a value. Never throws; allocates nothing.
+/// What attention over a cache would raise for these arguments, as a value. Never throws; allocates nothing for heads of up
+/// to 1024 elements and rotations of up to 4096 numbers a token (to compare encodings takes that much room).
 template <class Q, class T, class Out, class E, class M>
   requires(attention_encoding<E> && attention_mask<M>)
 maybe_error check(const Q& q, const kv_cache<T>& cache, Out&& out, const token_view& tokens, const E& encoding,

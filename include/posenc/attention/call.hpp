@@ -37,7 +37,9 @@ template <class T>
 auto byte_rows_of(const tensor_view<T>& x) noexcept {
   using pointer = std::conditional_t<std::is_const_v<T>, const void, void>;
   constexpr auto size = static_cast<index_t>(sizeof(T));
-  return byte_rows<pointer>{x.data_handle(), x.stride(0) * size, x.stride(1) * size, x.stride(2) * size};
+  // Strides of axes with one entry may be anything.
+  const auto bytes = [&](std::size_t axis) { return x.extent(axis) > 1 ? x.stride(axis) * size : 0; };
+  return byte_rows<pointer>{x.data_handle(), bytes(0), bytes(1), bytes(2)};
 }
 
 /// Where blocks of keys come from: packed for the call, packed when asked for, or a cache.

@@ -20,6 +20,16 @@ maybe_error check_layout(const tensor_view<T>& x, const char* name, bool output)
   for (std::size_t i = 0; i < 4; ++i)
     if (x.extent(i) < 0)
       return make_error(errc::invalid_shape, name, "has extent %td; allowed: 0 and more", x.extent(i));
+  // Also of empty tensors: there is work for each row of the batch.
+  constexpr index_t most = index_t{1} << 48;
+  index_t elements = 1;
+  for (std::size_t i = 0; i < 4; ++i) {
+    if (x.extent(i) > most / elements)
+      return make_error(errc::invalid_shape, name,
+                        "has extents [%td, %td, %td, %td]; allowed: a product of those that are not 0 of up to 2^48",
+                        x.extent(0), x.extent(1), x.extent(2), x.extent(3));
+    if (x.extent(i) > 0) elements *= x.extent(i);
+  }
   if (x.empty()) return {};
   if (x.data_handle() == nullptr)
     return make_error(errc::invalid_layout, name,

@@ -29,8 +29,8 @@ class number_hash {
   std::uint64_t state_ = 0x243f6a8885a308d3u;
 };
 
-/// A number that tells rotations of keys apart by what they do: the rows of two positions, and what they do to a probe
-/// vector on every KV head. Encodings that rotate alike share it, whatever their type. 0: keys are not rotated.
+/// A number that tells rotations of keys apart by what they do, at three positions, to a probe vector on every KV head.
+/// Encodings that rotate keys alike share it, whatever their type. 0: keys are not rotated.
 /// Allocates only for rows of more than 4096 numbers or heads of more than 1024.
 template <class Real, attention_encoding E>
 std::uint64_t key_fingerprint(const E& encoding, index_t head_dim, index_t kv_heads, index_t axes) noexcept {
@@ -51,19 +51,18 @@ std::uint64_t key_fingerprint(const E& encoding, index_t head_dim, index_t kv_he
   }
 
   number_hash hash;
-  for (const double at : {1.0, 12345.0}) {
+  bool turns = false;
+  for (const double at : {1.0, 12345.0, 1048573.0}) {
     double position[max_position_axes];
     for (index_t axis = 0; axis < axes; ++axis) position[axis] = at + static_cast<double>(axis);
     policy.rotation->prepare(policy.encoding, shape, position_span(position, static_cast<std::size_t>(axes)),
                              {token_role::key, rotation_op::rotate}, row);
-    hash.add(row, size);
-  }
-  bool turns = false;
-  for (index_t h = 0; h < kv_heads; ++h) {
-    for (index_t d = 0; d < head_dim; ++d) head[d] = static_cast<Real>(d + 1);
-    policy.rotation->apply(policy.encoding, shape, row, h, head);
-    for (index_t d = 0; d < head_dim; ++d) turns = turns || head[d] != static_cast<Real>(d + 1);
-    hash.add(head, head_dim);
+    for (index_t h = 0; h < kv_heads; ++h) {
+      for (index_t d = 0; d < head_dim; ++d) head[d] = static_cast<Real>(d + 1);
+      policy.rotation->apply(policy.encoding, shape, row, h, head);
+      for (index_t d = 0; d < head_dim; ++d) turns = turns || head[d] != static_cast<Real>(d + 1);
+      hash.add(head, head_dim);
+    }
   }
   // Encodings that leave keys alone (rotated_keys, query_temperature) are all the same to a cache.
   return turns ? hash.value() | 1 : 0;

@@ -48,28 +48,32 @@ class kv_cache {
   }
 
   const kv_cache_shape& shape() const noexcept { return shape_; }
-  index_t sequences() const noexcept { return shape_.sequences; }
-  /// Tokens of a sequence.
-  index_t length(index_t sequence = 0) const noexcept { return sequences_[static_cast<std::size_t>(sequence)].length; }
+  /// As many as the shape says; none after the cache was moved from.
+  index_t sequences() const noexcept { return static_cast<index_t>(sequences_.size()); }
+  /// Tokens of a sequence. Errors: out_of_range.
+  index_t length(index_t sequence = 0) const {
+    require_sequence(sequence);
+    return sequences_[static_cast<std::size_t>(sequence)].length;
+  }
   index_t longest() const noexcept {
     index_t most = 0;
     for (const one_sequence& s : sequences_) most = s.length > most ? s.length : most;
     return most;
   }
 
-  /// Forgets the tokens of a sequence and keeps its memory.
-  void clear(index_t sequence) noexcept {
-    sequences_[static_cast<std::size_t>(sequence)].length = 0;
-    bool empty = true;
-    for (const one_sequence& s : sequences_) empty = empty && s.length == 0;
-    if (!empty) return;
-    has_fingerprint_ = false;
-    whole_positions_ = true;
+  /// Forgets the tokens of a sequence and keeps its memory. Errors: out_of_range.
+  void clear(index_t sequence) {
+    require_sequence(sequence);
+    one_sequence& cleared = sequences_[static_cast<std::size_t>(sequence)];
+    cleared.length = 0;
+    cleared.whole_positions = true;
+    if (longest() == 0) has_fingerprint_ = false;
   }
 
   /// Appends tokens to one sequence: k [1, kv_heads, tokens, head_dim] and v [1, kv_heads, tokens, value_dim] of any dtype
   /// that goes with T, unrotated; `tokens` describes them; `encoding` rotates the keys.
-  /// Errors: shapes, another encoding or documents where there were none (or the reverse); nothing is appended then.
+  /// Errors: shapes, another encoding or documents where there were none (or the reverse). Nothing is appended then, nor
+  /// where the encoding throws or memory runs out.
   template <class K, class V, class E>
   void append(index_t sequence, const K& k, const V& v, const token_view& tokens, const E& encoding) {
     if constexpr (detail::check_viewable<const K>() && detail::check_viewable<const V>()) {
@@ -110,7 +114,7 @@ class kv_cache {
                         shape_.axes);
     if (tokens.has_cu_seqlens())
       return make_error(errc::mismatch, "tokens", "has cu_seqlens; append one sequence at a time");
-    if (longest() > 0 && tokens.has_documents() != has_documents_)
+    if (longest() > 0 && k.tokens() > 0 && tokens.has_documents() != has_documents_)
       return make_error(errc::mismatch, "tokens", "has %s document ids; allowed: as the tokens already in the cache",
                         tokens.has_documents() ? "" : "no");
     // The cache does not know the number of query heads.
@@ -132,7 +136,11 @@ class kv_cache {
 
   bool has_documents() const noexcept { return has_documents_; }
   /// Whether every cached position is a whole number.
-  bool whole_positions() const noexcept { return whole_positions_; }
+  bool whole_positions() const noexcept {
+    bool all = true;
+    for (const one_sequence& s : sequences_) all = all && s.whole_positions;
+    return all;
+  }
   kv_layout<T> layout() const noexcept { return {shape_.head_dim, shape_.value_dim}; }
 
   /// One KV head of one block of a sequence, keys then values as `kv_layout` says.
@@ -159,15 +167,21 @@ class kv_cache {
   struct one_sequence {
     std::vector<std::unique_ptr<cache_block>> blocks;
     index_t length = 0;
+    bool whole_positions = true;
   };
+
+  void require_sequence(index_t sequence) const {
+    if (sequence < 0 || sequence >= sequences())
+      raise(make_error(errc::out_of_range, "sequence", "is %td; allowed: 0 to %td", sequence, sequences() - 1));
+  }
 
   const cache_block& block_at(index_t sequence, index_t block) const noexcept {
     return *sequences_[static_cast<std::size_t>(sequence)].blocks[static_cast<std::size_t>(block)];
   }
 
-  /// The block that takes the next token, emptied if it is used again after `clear`.
-  cache_block& open_block(one_sequence& sequence) {
-    const auto at = static_cast<std::size_t>(sequence.length / block_keys);
+  /// The block that takes token `length` of the sequence, emptied if that is its first one.
+  cache_block& open_block(one_sequence& sequence, index_t length) {
+    const auto at = static_cast<std::size_t>(length / block_keys);
     if (at == sequence.blocks.size()) {
       auto block = std::make_unique<cache_block>();
       const auto heads = static_cast<std::size_t>(shape_.kv_heads);
@@ -177,9 +191,9 @@ class kv_cache {
       sequence.blocks.push_back(std::move(block));
     }
     cache_block& block = *sequence.blocks[at];
-    if (sequence.length % block_keys == 0) {
+    if (length % block_keys == 0) {
       block.tokens = detail::key_tokens{};
-      block.tokens.first_index = sequence.length;
+      block.tokens.first_index = length;
       std::fill(block.finite.begin(), block.finite.end(), std::uint8_t{1});
       std::fill_n(block.data.get(), shape_.kv_heads * layout().elements(), T(0));
     }
@@ -199,16 +213,14 @@ class kv_cache {
     real* rows = scratch.data();
     real* rotations = rows + most * widest;
 
-    for (index_t first = 0; first < k.tokens();) {
-      cache_block& block = open_block(to);
-      const index_t slot = to.length % block_keys;
-      const index_t room = block_keys - slot, left = k.tokens() - first, n = left < room ? left : room;
-      block.tokens.append(tokens, 0, first, n, block.positions.get());
-      for (index_t axis = 0; axis < shape_.axes; ++axis)
-        for (index_t j = slot; j < slot + n; ++j) {
-          const double position = block.positions[static_cast<std::size_t>(axis * block_keys + j)];
-          whole_positions_ = whole_positions_ && position == std::floor(position);
-        }
+    // First the data, which nobody looks at yet: encodings and memory may fail. Then the tokens and the length.
+    std::uint64_t fingerprint = fingerprint_;
+    if (k.tokens() > 0 && !has_fingerprint_)
+      fingerprint = detail::key_fingerprint<real>(encoding, shape_.head_dim, shape_.kv_heads, shape_.axes);
+    for (index_t first = 0, n = 0; first < k.tokens(); first += n) {
+      const index_t slot = (to.length + first) % block_keys, left = k.tokens() - first;
+      cache_block& block = open_block(to, to.length + first);
+      n = left < block_keys - slot ? left : block_keys - slot;
       for (index_t j = 0; j < n && policy.rotation != nullptr; ++j) {
         double position[max_position_axes];
         for (index_t axis = 0; axis < shape_.axes; ++axis) position[axis] = tokens.position(axis, 0, first + j);
@@ -236,21 +248,29 @@ class kv_cache {
         std::uint8_t& flag = block.finite[static_cast<std::size_t>(h)];
         flag = static_cast<std::uint8_t>(flag != 0 && finite);
       }
-      to.length += n;
-      first += n;
     }
-    if (k.tokens() > 0) {
-      has_documents_ = tokens.has_documents();
-      if (!has_fingerprint_)
-        fingerprint_ = detail::key_fingerprint<real>(encoding, shape_.head_dim, shape_.kv_heads, shape_.axes);
-      has_fingerprint_ = true;
+    if (k.tokens() == 0) return;
+    fingerprint_ = fingerprint;
+    has_fingerprint_ = true;
+    has_documents_ = tokens.has_documents();
+    for (index_t first = 0, n = 0; first < k.tokens(); first += n) {
+      const index_t slot = to.length % block_keys, left = k.tokens() - first;
+      cache_block& block = *to.blocks[static_cast<std::size_t>(to.length / block_keys)];
+      n = left < block_keys - slot ? left : block_keys - slot;
+      block.tokens.append(tokens, 0, first, n, block.positions.get());
+      for (index_t axis = 0; axis < shape_.axes; ++axis)
+        for (index_t j = slot; j < slot + n; ++j) {
+          const double position = block.positions[static_cast<std::size_t>(axis * block_keys + j)];
+          to.whole_positions = to.whole_positions && position == std::floor(position);
+        }
+      to.length += n;
     }
   }
 
   kv_cache_shape shape_;
   std::vector<one_sequence> sequences_;
   std::uint64_t fingerprint_ = 0;
-  bool has_fingerprint_ = false, has_documents_ = false, whole_positions_ = true;
+  bool has_fingerprint_ = false, has_documents_ = false;
 };
 
 }  // namespace posenc::inline POSENC_ABI

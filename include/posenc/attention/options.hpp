@@ -64,6 +64,7 @@ class lse_view {
   constexpr explicit operator bool() const noexcept { return given_; }
   constexpr bool null() const noexcept { return given_ && data_ == nullptr; }
   constexpr index_t extent(std::size_t i) const noexcept { return extents_[i]; }
+  constexpr index_t stride(std::size_t i) const noexcept { return strides_[i]; }
 
   void set(index_t batch, index_t head, index_t query, const double& value) const noexcept {
     if (detail::is_minus_infinity(value)) return set_minus_infinity(batch, head, query);
@@ -119,11 +120,13 @@ inline double scale_of(const attention_options& options, index_t head_dim) noexc
 
 inline maybe_error check_options(const attention_options& options, index_t batch, index_t heads,
                                  index_t q_tokens) noexcept {
-  if (options.scale && !is_finite(*options.scale))
-    return make_error(errc::invalid_value, "options.scale", "is %g; allowed: finite", *options.scale);
-  if (!is_finite(options.softcap) || options.softcap < 0)
-    return make_error(errc::invalid_value, "options.softcap", "is %g; allowed: finite and above 0, or 0 for none",
-                      options.softcap);
+  // Far beyond any use, but numbers that floats and quotients of them hold.
+  constexpr double largest = 1e18, smallest = 1e-18;
+  if (options.scale && (!is_finite(*options.scale) || std::fabs(*options.scale) > largest))
+    return make_error(errc::invalid_value, "options.scale", "is %g; allowed: finite, -1e18 to 1e18", *options.scale);
+  if (!is_finite(options.softcap) || (options.softcap != 0 && options.softcap < smallest) || options.softcap > largest)
+    return make_error(errc::invalid_value, "options.softcap",
+                      "is %g; allowed: finite and above 0, or 0 for none (1e-18 to 1e18)", options.softcap);
   if (options.sinks.size() != 0 && options.sinks.size() != heads)
     return make_error(errc::invalid_shape, "options.sinks",
                       "has %td entries; allowed: one for each of %td heads, or none", options.sinks.size(), heads);
@@ -137,6 +140,12 @@ inline maybe_error check_options(const attention_options& options, index_t batch
       return make_error(errc::invalid_shape, "options.lse",
                         "has extents [%td, %td, %td]; allowed: [batch, heads, queries] = [%td, %td, %td]",
                         options.lse.extent(0), options.lse.extent(1), options.lse.extent(2), batch, heads, q_tokens);
+    for (std::size_t axis = 0; axis < 3; ++axis)
+      if (options.lse.extent(axis) > 1 && options.lse.stride(axis) == 0)
+        return make_error(
+            errc::invalid_layout, "options.lse",
+            "has stride 0 over %td entries of axis %zu; allowed: places of their own, since they are written",
+            options.lse.extent(axis), axis);
     if (options.lse.null() && batch * heads * q_tokens > 0)
       return make_error(errc::invalid_layout, "options.lse", "is null for %td rows", batch * heads * q_tokens);
   }

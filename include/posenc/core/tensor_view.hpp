@@ -152,7 +152,8 @@ bool overlaps_itself(const tensor_view<T>& x) noexcept {
   if (x.empty()) return false;
   lattice steps{};
   for (std::size_t i = 0; i < 4; ++i) {
-    steps.strides[i] = x.stride(i) < 0 ? -x.stride(i) : x.stride(i);
+    const index_t stride = x.extent(i) > 1 ? x.stride(i) : 0;
+    steps.strides[i] = stride < 0 ? -stride : stride;
     steps.low[i] = -(x.extent(i) - 1);
     steps.high[i] = x.extent(i) - 1;
     if (x.extent(i) > 1 && x.stride(i) == 0) return true;

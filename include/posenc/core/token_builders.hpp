@@ -67,9 +67,10 @@ std::vector<std::int64_t> cu_seqlens_of(const Lengths& lengths) {
   std::vector<std::int64_t> bounds(1, 0);
   for (const auto n : std::span(lengths)) {
     const auto length = static_cast<std::int64_t>(n);
-    if (length < 0)
-      raise(
-          make_error(errc::invalid_value, "lengths", "has %lld; allowed: 0 and more", static_cast<long long>(length)));
+    constexpr std::int64_t longest = std::int64_t{1} << 48;
+    if (length < 0 || length > longest - bounds.back())
+      raise(make_error(errc::invalid_value, "lengths", "has %lld; allowed: 0 and more, up to 2^48 in all",
+                       static_cast<long long>(length)));
     bounds.push_back(bounds.back() + length);
   }
   return bounds;

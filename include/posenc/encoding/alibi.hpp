@@ -16,7 +16,8 @@ namespace posenc::inline POSENC_ABI {
 
 namespace detail {
 inline maybe_error check_alibi(index_t heads, const double& max_bias) noexcept {
-  if (heads < 1) return make_error(errc::invalid_shape, "heads", "is %td; allowed: 1 and more", heads);
+  if (heads < 1 || heads > index_t{1} << 24)
+    return make_error(errc::invalid_shape, "heads", "is %td; allowed: 1 and more (up to 2^24)", heads);
   if (!is_finite(max_bias) || max_bias < 0)
     return make_error(errc::invalid_value, "max_bias", "is %g; allowed: a finite number >= 0 (0: no bias)", max_bias);
   return {};
@@ -64,7 +65,7 @@ class alibi {
   }
 
   /// Own slopes, one for each query head, of any sign; 0 leaves a head without bias.
-  /// Errors: invalid_shape (none), invalid_value (NaN or infinite ones, axis), mismatch (max_bias, which they replace).
+  /// Errors: invalid_shape (none), invalid_value (NaN or beyond 1e18, axis), mismatch (max_bias, which they replace).
   explicit alibi(std::span<const double> slopes, const alibi_options& options = {})
       : options_(options), slopes_(slopes.begin(), slopes.end()) {
     raise_if(check_own_slopes(slopes));
@@ -101,8 +102,8 @@ class alibi {
   maybe_error check_own_slopes(std::span<const T> slopes) const noexcept {
     if (slopes.empty()) return make_error(errc::invalid_shape, "slopes", "has none; allowed: one for each query head");
     for (std::size_t h = 0; h < slopes.size(); ++h)
-      if (!detail::is_finite(slopes[h]))
-        return make_error(errc::invalid_value, "slopes", "has %g for head %zu; allowed: finite numbers",
+      if (!detail::is_finite(slopes[h]) || std::fabs(static_cast<double>(slopes[h])) > 1e18)
+        return make_error(errc::invalid_value, "slopes", "has %g for head %zu; allowed: -1e18 to 1e18",
                           static_cast<double>(slopes[h]), h);
     if (options_.max_bias != alibi_options{}.max_bias)
       return make_error(errc::mismatch, "max_bias",

@@ -56,10 +56,11 @@ struct query_temperature {
   dim_range rotated_dims(rotation_shape) const noexcept { return {}; }
 
   maybe_error check(const encoding_use& use) const noexcept {
-    if (!detail::is_finite(coefficient) || coefficient < 0)
-      return make_error(errc::invalid_value, "coefficient", "is %g; allowed: a finite number >= 0", coefficient);
-    if (!detail::is_finite(length) || length <= 0)
-      return make_error(errc::invalid_value, "length", "is %g; allowed: a finite number > 0", length);
+    if (!detail::is_finite(coefficient) || coefficient < 0 || coefficient > 1e18)
+      return make_error(errc::invalid_value, "coefficient", "is %g; allowed: a finite number >= 0 (up to 1e18)",
+                        coefficient);
+    if (!detail::is_finite(length) || length < 1e-100)
+      return make_error(errc::invalid_value, "length", "is %g; allowed: a finite number > 0 (1e-100 and more)", length);
     if (!detail::is_finite(shift))
       return make_error(errc::invalid_value, "shift", "is %g; allowed: a finite number", shift);
     if (maybe_error e = detail::check_axis("query_temperature", axis, use)) return e;

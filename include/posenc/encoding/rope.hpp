@@ -56,8 +56,9 @@ class rope {
   /// The error that the constructor would raise, as a value: invalid_value (offset < 0, a position axis that cannot be),
   /// invalid_shape (frequency_axis neither empty nor one entry a pair).
   static maybe_error check(const frequency_ladder& ladder, const rope_options& options = {}) noexcept {
-    if (options.offset < 0)
-      return make_error(errc::invalid_value, "offset", "is %td; allowed: 0 and more", options.offset);
+    constexpr index_t farthest = index_t{1} << 40;
+    if (options.offset < 0 || options.offset > farthest)
+      return make_error(errc::invalid_value, "offset", "is %td; allowed: 0 to 2^40", options.offset);
     const auto entries = static_cast<index_t>(options.frequency_axis.size());
     if (entries != 0 && entries != ladder.size())
       return make_error(errc::invalid_shape, "frequency_axis",

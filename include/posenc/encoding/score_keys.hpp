@@ -36,7 +36,8 @@ class score_keys {
   score_keys(const double* key_positions, index_t axis_stride, const double* query_position) noexcept
       : keys_(key_positions), query_(query_position), axis_stride_(axis_stride) {}
 
-  /// Key position - query position. The difference is formed in double and rounded once (float: relative error 2^-23).
+  /// Key position - query position. The difference is formed in double and rounded once (float: relative error 2^-23); where
+  /// the keys' positions run by one and the query's is fractional, within a few 2^-23 of the largest distance of the vector.
   POSENC_ALWAYS_INLINE value_type distance(index_t axis = 0) const noexcept {
     const double* keys = keys_ + axis * axis_stride_;
     if constexpr (Consecutive) {

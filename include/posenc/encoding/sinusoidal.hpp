@@ -82,8 +82,9 @@ class sinusoidal {
                         "is %td; allowed with the divisor half_width_minus_one: 4 and more, since it divides by "
                         "floor(width / 2) - 1",
                         width);
-    if (!detail::is_finite(options.base) || options.base <= 0)
-      return make_error(errc::invalid_value, "base", "is %g; allowed: a finite number > 0", options.base);
+    if (!detail::is_finite(options.base) || options.base < 1e-100 || options.base > 1e100)
+      return make_error(errc::invalid_value, "base", "is %g; allowed: a finite number > 0 (1e-100 to 1e100)",
+                        options.base);
     if (!detail::is_finite(options.scale))
       return make_error(errc::invalid_value, "scale", "is %g; allowed: a finite number", options.scale);
     if (options.axis < 0 || options.axis >= max_position_axes)

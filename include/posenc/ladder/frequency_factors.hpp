@@ -32,8 +32,8 @@ struct frequency_factors {
                         static_cast<long long>(factors.size()), static_cast<long long>(ladder.size()));
     }
     for (std::size_t i = 0; i < factors.size(); ++i) {
-      if (!detail::is_finite(factors[i]) || factors[i] <= 0) {
-        return make_error(errc::invalid_value, "factors", "[%lld] is %g; allowed: finite numbers > 0",
+      if (!detail::is_parameter(factors[i])) {
+        return make_error(errc::invalid_value, "factors", "[%lld] is %g; allowed: finite numbers > 0 (1e-50 to 1e50)",
                           static_cast<long long>(i), factors[i]);
       }
     }

@@ -64,13 +64,15 @@ class frequency_ladder {
 
   /// The error that the constructor would raise for these arguments, as a value.
   static maybe_error check(index_t rotary_dim, const ladder_options& options = {}) noexcept {
-    if (rotary_dim <= 0 || rotary_dim % 2 != 0) {
+    constexpr index_t largest = index_t{1} << 24;
+    if (rotary_dim <= 0 || rotary_dim % 2 != 0 || rotary_dim > largest) {
       return make_error(errc::invalid_shape, "rotary_dim",
-                        "is %lld; allowed: an even number > 0 (dimensions turn in pairs)",
+                        "is %lld; allowed: an even number > 0 (dimensions turn in pairs), up to 2^24",
                         static_cast<long long>(rotary_dim));
     }
-    if (!detail::is_finite(options.base) || options.base <= 0) {
-      return make_error(errc::invalid_value, "base", "is %g; allowed: a finite number > 0", options.base);
+    if (!detail::is_finite(options.base) || options.base < 1e-100 || options.base > 1e100) {
+      return make_error(errc::invalid_value, "base", "is %g; allowed: a finite number > 0 (1e-100 to 1e100)",
+                        options.base);
     }
     return {};
   }

@@ -8,14 +8,17 @@
 
 namespace posenc::inline POSENC_ABI::detail {
 
+/// Above 0, and far enough from the ends of double that a few such numbers multiplied and divided stay inside.
+inline bool is_parameter(const double& x) noexcept { return is_finite(x) && x >= 1e-50 && x <= 1e50; }
+
 /// The check of every scaling's factor; 0 is what it holds until it is given.
 inline maybe_error check_factor(const double& factor) noexcept {
-  if (is_finite(factor) && factor > 0) return {};
-  if (is_finite(factor) && !(factor < 0)) {
+  if (is_parameter(factor)) return {};
+  if (is_zero(factor)) {
     return make_error(errc::invalid_value, "factor",
                       "not given, or 0; allowed: a finite number > 0 (4 makes the context four times as long)");
   }
-  return make_error(errc::invalid_value, "factor", "is %g; allowed: a finite number > 0", factor);
+  return make_error(errc::invalid_value, "factor", "is %g; allowed: a finite number > 0 (1e-50 to 1e50)", factor);
 }
 
 /// The check of the context that a model was trained with; 0 is what it holds until it is given.
@@ -32,8 +35,8 @@ inline maybe_error check_original_context(index_t original_context) noexcept {
 
 /// A parameter that is finite and > 0.
 inline maybe_error check_positive(const char* name, const double& x) noexcept {
-  if (is_finite(x) && x > 0) return {};
-  return make_error(errc::invalid_value, name, "is %g; allowed: a finite number > 0", x);
+  if (is_parameter(x)) return {};
+  return make_error(errc::invalid_value, name, "is %g; allowed: a finite number > 0 (1e-50 to 1e50)", x);
 }
 
 /// A parameter that is finite and >= 0.

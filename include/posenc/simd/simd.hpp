@@ -21,8 +21,8 @@ constexpr const char* isa() noexcept { return POSENC_DETAIL_TEXT(POSENC_ISA); }
 /// Calls f(integral_constant 0), ..., f(integral_constant N - 1), unrolled.
 template <int N, class F>
 POSENC_ALWAYS_INLINE void unroll(F&& f) {
-  [&]<int... I>(std::integer_sequence<int, I...>)
-      POSENC_INLINE_LAMBDA { (f(std::integral_constant<int, I>{}), ...); }(std::make_integer_sequence<int, N>{});
+  [&]<int... Index>(std::integer_sequence<int, Index...>)
+      POSENC_INLINE_LAMBDA { (f(std::integral_constant<int, Index>{}), ...); }(std::make_integer_sequence<int, N>{});
 }
 
 template <class T>
@@ -51,8 +51,8 @@ struct vec {
   vec() = default;
   POSENC_ALWAYS_INLINE vec(backend::vector<T> v) noexcept : r(v) {}  // NOLINT(google-explicit-constructor)
   POSENC_ALWAYS_INLINE vec(T x) noexcept                             // NOLINT(google-explicit-constructor)
-      : r([x]<int... I>(std::integer_sequence<int, I...>) POSENC_INLINE_LAMBDA {
-          return backend::vector<T>{(static_cast<void>(I), x)...};
+      : r([x]<int... Index>(std::integer_sequence<int, Index...>) POSENC_INLINE_LAMBDA {
+          return backend::vector<T>{(static_cast<void>(Index), x)...};
         }(std::make_integer_sequence<int, lanes>{})) {}
   /// Any other number, so that policies mix their doubles and integers with registers.
   template <class U>
@@ -89,8 +89,8 @@ POSENC_ALWAYS_INLINE void store(T* to, vec<T> v) noexcept {
 /// 0, 1, 2, ...
 template <class T>
 POSENC_ALWAYS_INLINE vec<T> iota() noexcept {
-  return []<int... I>(std::integer_sequence<int, I...>) POSENC_INLINE_LAMBDA {
-    return vec<T>(backend::vector<T>{static_cast<T>(I)...});
+  return []<int... Index>(std::integer_sequence<int, Index...>) POSENC_INLINE_LAMBDA {
+    return vec<T>(backend::vector<T>{static_cast<T>(Index)...});
   }(std::make_integer_sequence<int, vec<T>::lanes>{});
 }
 
@@ -157,25 +157,25 @@ POSENC_ALWAYS_INLINE vec<T> from_bits(backend::vector<integer_of<T>> bits) noexc
 /// Lanes 1, 0, 3, 2, ...: neighbours change places.
 template <class T>
 POSENC_ALWAYS_INLINE vec<T> swap_pairs(vec<T> v) noexcept {
-  return [v]<int... I>(std::integer_sequence<int, I...>) POSENC_INLINE_LAMBDA {
-    return vec<T>(backend::vector<T>(__builtin_shufflevector(v.r, v.r, (I ^ 1)...)));
+  return [v]<int... Index>(std::integer_sequence<int, Index...>) POSENC_INLINE_LAMBDA {
+    return vec<T>(backend::vector<T>(__builtin_shufflevector(v.r, v.r, (Index ^ 1)...)));
   }(std::make_integer_sequence<int, vec<T>::lanes>{});
 }
 
 /// The lower (Half = 0) or upper (Half = 1) half of v, each number twice: lanes 0, 0, 1, 1, ... of that half.
 template <int Half, class T>
 POSENC_ALWAYS_INLINE vec<T> twice(vec<T> v) noexcept {
-  return [v]<int... I>(std::integer_sequence<int, I...>) POSENC_INLINE_LAMBDA {
-    return vec<T>(backend::vector<T>(__builtin_shufflevector(v.r, v.r, (Half * vec<T>::lanes / 2 + I / 2)...)));
+  return [v]<int... Index>(std::integer_sequence<int, Index...>) POSENC_INLINE_LAMBDA {
+    return vec<T>(backend::vector<T>(__builtin_shufflevector(v.r, v.r, (Half * vec<T>::lanes / 2 + Index / 2)...)));
   }(std::make_integer_sequence<int, vec<T>::lanes>{});
 }
 
 /// The lower (Half = 0) or upper (Half = 1) halves of a and b in turns: a0, b0, a1, b1, ... of that half.
 template <int Half, class T>
 POSENC_ALWAYS_INLINE vec<T> zip(vec<T> a, vec<T> b) noexcept {
-  return [a, b]<int... I>(std::integer_sequence<int, I...>) POSENC_INLINE_LAMBDA {
+  return [a, b]<int... Index>(std::integer_sequence<int, Index...>) POSENC_INLINE_LAMBDA {
     constexpr int n = vec<T>::lanes;
-    return vec<T>(backend::vector<T>(__builtin_shufflevector(a.r, b.r, (Half * n / 2 + I / 2 + I % 2 * n)...)));
+    return vec<T>(backend::vector<T>(__builtin_shufflevector(a.r, b.r, (Half * n / 2 + Index / 2 + Index % 2 * n)...)));
   }(std::make_integer_sequence<int, vec<T>::lanes>{});
 }
 
@@ -197,9 +197,9 @@ POSENC_ALWAYS_INLINE void transpose(vec<T> (&rows)[vec<T>::lanes]) noexcept {
 template <class T>
 POSENC_ALWAYS_INLINE vec<T> negate_even(vec<T> v) noexcept {
   using integer = integer_of<T>;
-  const auto signs = []<int... I>(std::integer_sequence<int, I...>) POSENC_INLINE_LAMBDA {
+  const auto signs = []<int... Index>(std::integer_sequence<int, Index...>) POSENC_INLINE_LAMBDA {
     constexpr auto sign_bit = static_cast<integer>(std::make_unsigned_t<integer>{1} << (sizeof(T) * 8 - 1));
-    return backend::vector<integer>{(I % 2 == 0 ? sign_bit : integer{0})...};
+    return backend::vector<integer>{(Index % 2 == 0 ? sign_bit : integer{0})...};
   }(std::make_integer_sequence<int, vec<T>::lanes>{});
   return from_bits<T>(as_integer(v) ^ signs);
 }
@@ -221,8 +221,8 @@ template <class T>
 POSENC_ALWAYS_INLINE mask<T> mask_from_bits(std::uint64_t bits) noexcept {
   using integer = integer_of<T>;
   using lanes = backend::vector<integer>;
-  const lanes one_hot = []<int... I>(std::integer_sequence<int, I...>) POSENC_INLINE_LAMBDA {
-    return lanes{static_cast<integer>(integer{1} << I)...};
+  const lanes one_hot = []<int... Index>(std::integer_sequence<int, Index...>) POSENC_INLINE_LAMBDA {
+    return lanes{static_cast<integer>(integer{1} << Index)...};
   }(std::make_integer_sequence<int, vec<T>::lanes>{});
   const lanes all = lanes{} + static_cast<integer>(bits);
   return {(all & one_hot) != lanes{}};

@@ -95,8 +95,9 @@ struct chunk {
   }
 
   maybe_error check(const mask_use&) const noexcept {
-    if (!detail::is_finite(size) || size <= 0)
-      return make_error(errc::invalid_value, "chunk.size", "is %g; allowed: finite and above 0", size);
+    if (!detail::is_finite(size) || size < 1e-200)
+      return make_error(errc::invalid_value, "chunk.size", "is %g; allowed: finite and above 0 (1e-200 and more)",
+                        size);
     return {};
   }
 
