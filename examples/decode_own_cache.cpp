@@ -25,7 +25,7 @@ int main() {
   pe::workspace memory;
   for (pe::index_t t = 0; t < longest; ++t) {
     // The new key is turned on its way into the cache, and never again.
-    const pe::token_view now = pe::token_range(1, static_cast<double>(t));
+    const pe::token_view now = pe::token_range(1, t);
     const pe::index_t row = t * kv_heads * head_dim, q_row = t * heads * head_dim;
     pe::rotate(pe::view_thd(k.data() + row, 1, kv_heads, head_dim),
                pe::view_thd(keys.data() + row, 1, kv_heads, head_dim), now, rope);

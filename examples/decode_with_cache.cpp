@@ -38,10 +38,9 @@ int main() {
     std::vector<std::int64_t> positions;
     for (pe::index_t user = 0; user < users; ++user) {
       positions.push_back(cache.length(user));
-      const pe::index_t row = user * kv_heads * head_dim;
-      cache.append(user, pe::view_thd(k.data() + row, 1, kv_heads, head_dim),
-                   pe::view_thd(v.data() + row, 1, kv_heads, head_dim),
-                   pe::token_range(1, static_cast<double>(positions.back())), rope);
+      cache.append(user, pe::view_bthd(k.data(), users, 1, kv_heads, head_dim).batch(user, 1),
+                   pe::view_bthd(v.data(), users, 1, kv_heads, head_dim).batch(user, 1),
+                   pe::token_range(1, positions.back()), rope);
     }
     // All users in one call: row u of the batch reads sequence u of the cache.
     std::vector<float> out(q.size());

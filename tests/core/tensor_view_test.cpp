@@ -59,6 +59,21 @@ TEST(TensorView, RaggedRowsHaveOneBatchRow) {
   EXPECT_EQ(view(0, 1, 6, 2), static_cast<float>((6 * 2 + 1) * 3 + 2));
 }
 
+TEST(TensorView, PartsKeepTheStrides) {
+  std::vector<int> data(2 * 3 * 4 * 5);
+  std::iota(data.begin(), data.end(), 0);
+  const auto x = posenc::view_bhtd(data.data(), 2, 3, 4, 5);
+  const auto part = x.batch(1, 1).heads(1, 2).tokens(2, 2);
+  EXPECT_EQ(part.batch(), 1);
+  EXPECT_EQ(part.heads(), 2);
+  EXPECT_EQ(part.tokens(), 2);
+  EXPECT_EQ(&part(0, 1, 1, 3), &x(1, 2, 3, 3));
+  EXPECT_TRUE(x.tokens(4, 0).empty());
+  POSENC_EXPECT_ERROR(x.tokens(3, 2), posenc::errc::out_of_range, "tokens: [3, 3 + 2) reach beyond the view's 4");
+  POSENC_EXPECT_ERROR(x.heads(-1, 2), posenc::errc::out_of_range, "heads: [-1");
+  POSENC_EXPECT_ERROR(x.batch(0, -1), posenc::errc::out_of_range, "batch: [0");
+}
+
 TEST(TensorView, FusedProjectionIsCutByColumns) {
   // q has 4 heads of 2, then k and v have 2 heads of 2: rows of 16 numbers.
   std::vector<float> data = counted(2 * 3 * 16);

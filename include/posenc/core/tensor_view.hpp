@@ -58,6 +58,13 @@ class tensor_view {
     return row(batch, head, token)[d * strides_[3]];
   }
 
+  /// Tokens [first, first + count) of all heads of all rows. Errors: out_of_range.
+  constexpr tensor_view tokens(index_t first, index_t count) const { return part(2, "tokens", first, count); }
+  /// Heads [first, first + count). Errors: out_of_range.
+  constexpr tensor_view heads(index_t first, index_t count) const { return part(1, "heads", first, count); }
+  /// Rows [first, first + count) of the batch. Errors: out_of_range.
+  constexpr tensor_view batch(index_t first, index_t count) const { return part(0, "batch", first, count); }
+
   /// Whether this view came from a column-major matrix, which is read as dim x tokens; error texts say so.
   constexpr bool from_columns() const noexcept { return from_columns_; }
   constexpr tensor_view& set_from_columns(bool value) noexcept {
@@ -66,6 +73,16 @@ class tensor_view {
   }
 
  private:
+  constexpr tensor_view part(std::size_t axis, const char* name, index_t first, index_t count) const {
+    if (first < 0 || count < 0 || count > extents_[axis] - first)
+      raise(make_error(errc::out_of_range, name, "[%td, %td + %td) reach beyond the view's %td; allowed: a part of it",
+                       first, first, count, extents_[axis]));
+    tensor_view result = *this;
+    if (count > 0) result.data_ += first * strides_[axis];
+    result.extents_[axis] = count;
+    return result;
+  }
+
   T* data_ = nullptr;
   std::array<index_t, 4> extents_{};
   std::array<index_t, 4> strides_{};

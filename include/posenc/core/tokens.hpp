@@ -199,6 +199,10 @@ class token_view {
 constexpr token_view token_range(index_t count, double offset = 0) noexcept {
   return {detail::number_view::range(offset), 1, 1, count};
 }
+template <std::integral N>
+constexpr token_view token_range(index_t count, N offset) noexcept {
+  return token_range(count, static_cast<double>(offset));
+}
 
 /// Tokens at the given positions, shared by all rows of a batch.
 template <position_number P>
