@@ -6,6 +6,7 @@
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
+#include <iterator>
 #include <span>
 #include <vector>
 
@@ -54,19 +55,20 @@ struct token_list {
   }
 };
 
-/// An array, std::array, std::vector or std::span of lengths or bounds.
+/// An array, std::array, std::vector, std::span or std::initializer_list of lengths or bounds.
 template <class R>
 concept contiguous_integers = requires(const R& r) {
-  std::span(r);
-  requires std::integral<typename decltype(std::span(r))::value_type>;
+  { std::size(r) } -> std::convertible_to<std::size_t>;
+  requires std::integral<std::remove_cvref_t<decltype(*std::data(r))>>;
 };
 
 /// The bounds 0, n0, n0 + n1, ... of sequences of the given lengths. Errors: invalid_value for a negative length.
 template <contiguous_integers Lengths>
 std::vector<std::int64_t> cu_seqlens_of(const Lengths& lengths) {
   std::vector<std::int64_t> bounds(1, 0);
-  for (const auto n : std::span(lengths)) {
-    const auto length = static_cast<std::int64_t>(n);
+  const auto* const first = std::data(lengths);
+  for (std::size_t i = 0; i < std::size(lengths); ++i) {
+    const auto length = static_cast<std::int64_t>(first[i]);
     constexpr std::int64_t longest = std::int64_t{1} << 48;
     if (length < 0 || length > longest - bounds.back())
       raise(make_error(errc::invalid_value, "lengths", "has %lld; allowed: 0 and more, up to 2^48 in all",
@@ -76,7 +78,7 @@ std::vector<std::int64_t> cu_seqlens_of(const Lengths& lengths) {
   return bounds;
 }
 inline std::vector<std::int64_t> cu_seqlens_of(std::initializer_list<std::int64_t> lengths) {
-  return cu_seqlens_of(std::span<const std::int64_t>(lengths.begin(), lengths.size()));
+  return cu_seqlens_of<std::initializer_list<std::int64_t>>(lengths);
 }
 
 /// Documents of the given lengths packed into one row: positions start again at 0 in each, document ids are 0, 1, ...
@@ -84,7 +86,7 @@ inline std::vector<std::int64_t> cu_seqlens_of(std::initializer_list<std::int64_
 template <contiguous_integers Lengths>
 token_list packed_documents(const Lengths& lengths) {
   token_list result;
-  const std::vector<std::int64_t> bounds = cu_seqlens_of(lengths);
+  const std::vector<std::int64_t> bounds = cu_seqlens_of<Lengths>(lengths);
   result.count = static_cast<index_t>(bounds.back());
   for (std::size_t d = 0; d + 1 < bounds.size(); ++d)
     for (std::int64_t t = bounds[d]; t < bounds[d + 1]; ++t) {
@@ -94,7 +96,7 @@ token_list packed_documents(const Lengths& lengths) {
   return result;
 }
 inline token_list packed_documents(std::initializer_list<std::int64_t> lengths) {
-  return packed_documents(std::span<const std::int64_t>(lengths.begin(), lengths.size()));
+  return packed_documents<std::initializer_list<std::int64_t>>(lengths);
 }
 
 /// Sequences one after another (ragged), given their bounds; sequence s stands at positions offsets[s], offsets[s] + 1,
@@ -104,15 +106,16 @@ inline token_list packed_documents(std::initializer_list<std::int64_t> lengths) 
 /// Errors: invalid_shape (no bounds, another number of offsets), invalid_value (bounds that do not start at 0 or fall).
 template <contiguous_integers Bounds, contiguous_integers Offsets = std::vector<std::int64_t>>
 token_list ragged_sequences(const Bounds& cu_seqlens, const Offsets& offsets = {}) {
-  const std::span bounds(cu_seqlens);
-  const std::span starts(offsets);
-  if (bounds.empty())
+  const auto* const bounds = std::data(cu_seqlens);
+  const auto* const starts = std::data(offsets);
+  const std::size_t count = std::size(cu_seqlens);
+  if (count == 0)
     raise(make_error(errc::invalid_shape, "cu_seqlens", "is empty; allowed: the number of sequences + 1 bounds"));
-  if (!starts.empty() && starts.size() + 1 != bounds.size())
+  if (std::size(offsets) != 0 && std::size(offsets) + 1 != count)
     raise(make_error(errc::invalid_shape, "offsets", "has %zu entries for %zu sequences; allowed: one for each or none",
-                     starts.size(), bounds.size() - 1));
+                     std::size(offsets), count - 1));
   token_list result;
-  for (std::size_t s = 0; s < bounds.size(); ++s) {
+  for (std::size_t s = 0; s < count; ++s) {
     const auto begin = static_cast<std::int64_t>(bounds[s]);
     if ((s == 0 && begin != 0) || (s > 0 && begin < result.cu_seqlens.back()))
       raise(make_error(errc::invalid_value, "cu_seqlens", "has %lld at %zu; allowed: starting at 0, never falling",
@@ -120,8 +123,8 @@ token_list ragged_sequences(const Bounds& cu_seqlens, const Offsets& offsets = {
     result.cu_seqlens.push_back(begin);
   }
   result.count = static_cast<index_t>(result.cu_seqlens.back());
-  for (std::size_t s = 0; s + 1 < bounds.size(); ++s) {
-    const double start = starts.empty() ? 0.0 : static_cast<double>(starts[s]);
+  for (std::size_t s = 0; s + 1 < count; ++s) {
+    const double start = std::size(offsets) == 0 ? 0.0 : static_cast<double>(starts[s]);
     const std::int64_t begin = result.cu_seqlens[s], end = result.cu_seqlens[s + 1];
     for (std::int64_t t = begin; t < end; ++t) result.positions.push_back(start + static_cast<double>(t - begin));
   }

@@ -67,15 +67,15 @@ class alibi {
   /// Own slopes, one for each query head, of any sign; 0 leaves a head without bias.
   /// Errors: invalid_shape (none), invalid_value (NaN or beyond 1e18, axis), mismatch (max_bias, which they replace).
   explicit alibi(std::span<const double> slopes, const alibi_options& options = {})
-      : options_(options), slopes_(slopes.begin(), slopes.end()) {
+      : options_(options), slopes_(slopes.data(), slopes.data() + slopes.size()) {
     raise_if(check_own_slopes(slopes));
   }
   explicit alibi(std::span<const float> slopes, const alibi_options& options = {})
-      : options_(options), slopes_(slopes.begin(), slopes.end()) {
+      : options_(options), slopes_(slopes.data(), slopes.data() + slopes.size()) {
     raise_if(check_own_slopes(slopes));
   }
 
-  std::span<const double> slopes() const noexcept { return slopes_; }
+  std::span<const double> slopes() const noexcept { return {slopes_.data(), slopes_.size()}; }
   const alibi_options& options() const noexcept { return options_; }
 
   template <class Keys>

@@ -64,24 +64,26 @@ namespace detail {
 class frequencies_by_axis {
  public:
   frequencies_by_axis(std::span<const double> inv_freq, const std::vector<index_t>& axes)
-      : inv_freq_(inv_freq.begin(), inv_freq.end()) {
+      : inv_freq_(inv_freq.data(), inv_freq.data() + inv_freq.size()) {
     const auto pairs = static_cast<index_t>(inv_freq.size());
     if (axes.empty()) {
       runs_.push_back({0, pairs});
       return;
     }
     std::vector<index_t> order(inv_freq.size());
-    for (index_t i = 0; i < pairs; ++i) order[static_cast<std::size_t>(i)] = i;
-    const auto axis_of = [&](index_t i) { return axes[static_cast<std::size_t>(i)]; };
-    std::sort(order.begin(), order.end(),
-              [&](index_t a, index_t b) { return axis_of(a) != axis_of(b) ? axis_of(a) < axis_of(b) : a < b; });
-    for (index_t j = 0; j < pairs; ++j) {
-      const index_t i = order[static_cast<std::size_t>(j)];
-      inv_freq_[static_cast<std::size_t>(j)] = inv_freq[static_cast<std::size_t>(i)];
-      if (runs_.empty() || runs_.back().axis != axis_of(i)) runs_.push_back({axis_of(i), j});
-      runs_.back().end = j + 1;
+    std::size_t at = 0;
+    bool sorted = true;
+    for (index_t axis = 0; axis < max_position_axes; ++axis) {
+      const std::size_t before = at;
+      for (std::size_t i = 0; i < axes.size(); ++i) {
+        if (axes[i] != axis) continue;
+        sorted = sorted && at == i;
+        inv_freq_[at] = inv_freq[i];
+        order[at++] = static_cast<index_t>(i);
+      }
+      if (at != before) runs_.push_back({axis, static_cast<index_t>(at)});
     }
-    if (!std::is_sorted(axes.begin(), axes.end())) pair_of_ = std::move(order);
+    if (!sorted) pair_of_ = std::move(order);
   }
 
   /// Calls f(inv_freq, count, axis, first, pairs) for pieces of at most `longest` frequencies of one axis. They belong to

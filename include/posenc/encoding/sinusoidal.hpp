@@ -95,7 +95,7 @@ class sinusoidal {
   index_t width() const noexcept { return width_; }
   const sinusoidal_options& options() const noexcept { return options_; }
   /// w_0, w_1, ... in radians a position; of an odd width the last one may have no second function.
-  std::span<const double> frequencies() const noexcept { return frequencies_; }
+  std::span<const double> frequencies() const noexcept { return {frequencies_.data(), frequencies_.size()}; }
 
   /// Adds the position's vector to x, which has `width()` elements.
   template <class Real>

@@ -20,7 +20,7 @@ namespace posenc::inline POSENC_ABI {
 
 /// How a ladder is made, apart from its width.
 struct ladder_options {
-  /// Also called rope_theta. Any finite number > 0; below 1 the frequencies rise.
+  /// Also called rope_theta. Any finite number > 0 (1e-100 to 1e100); below 1 the frequencies rise.
   double base = 10000.0;
 };
 
@@ -86,7 +86,7 @@ class frequency_ladder {
                                         const double& base = 0) {
     raise_if(check_inv_freq(inv_freq, attention_factor, base));
     frequency_ladder result;
-    result.inv_freq_.assign(inv_freq.begin(), inv_freq.end());
+    result.inv_freq_.assign(inv_freq.data(), inv_freq.data() + inv_freq.size());
     result.attention_factor_ = attention_factor;
     result.base_ = base;
     result.drop_signs_of_zeros();
@@ -124,7 +124,7 @@ class frequency_ladder {
   index_t size() const noexcept { return static_cast<index_t>(inv_freq_.size()); }
 
   /// Radians per position, [size()].
-  std::span<const double> inv_freq() const noexcept { return inv_freq_; }
+  std::span<const double> inv_freq() const noexcept { return {inv_freq_.data(), inv_freq_.size()}; }
 
   /// Radians per position of pair i. Errors: out_of_range.
   double inv_freq(index_t i) const {
@@ -153,7 +153,7 @@ class frequency_ladder {
   double base() const noexcept { return base_; }
 
   /// The scalings that made this ladder, first to last.
-  std::span<const scaling_record> provenance() const noexcept { return provenance_; }
+  std::span<const scaling_record> provenance() const noexcept { return {provenance_.data(), provenance_.size()}; }
 
   /// For people: "base 10000 | yarn(factor 4, original 4096)".
   std::string describe() const {
@@ -193,8 +193,9 @@ class frequency_ladder {
   /// Equal: the same frequencies and the same attention factor, bit for bit, so that keys rotated by one fit queries
   /// rotated by the other. History and nominal base do not count.
   friend bool operator==(const frequency_ladder& a, const frequency_ladder& b) noexcept {
-    return std::equal(a.inv_freq_.begin(), a.inv_freq_.end(), b.inv_freq_.begin(), b.inv_freq_.end(), same_bits) &&
-           same_bits(a.attention_factor_, b.attention_factor_);
+    bool equal = a.size() == b.size() && same_bits(a.attention_factor_, b.attention_factor_);
+    for (std::size_t i = 0; equal && i < a.inv_freq_.size(); ++i) equal = same_bits(a.inv_freq_[i], b.inv_freq_[i]);
+    return equal;
   }
 
  private:
@@ -216,7 +217,7 @@ class frequency_ladder {
       raise(make_error(errc::invalid_shape, "inv_freq", "has %lld elements; allowed: %lld, one a pair of this ladder",
                        static_cast<long long>(inv_freq.size()), static_cast<long long>(size())));
     }
-    raise_if(check_inv_freq(inv_freq, attention_factor, base));
+    raise_if(check_inv_freq({inv_freq.data(), inv_freq.size()}, attention_factor, base));
     frequency_ladder result(*this);
     result.inv_freq_ = std::move(inv_freq);
     result.attention_factor_ = attention_factor;
