@@ -84,8 +84,12 @@ class frequencies_by_axis {
     if (!std::is_sorted(axes.begin(), axes.end())) pair_of_ = std::move(order);
   }
 
-  /// Calls f(inv_freq, count, axis, first, pairs) for pieces of at most `longest` frequencies of one axis. They belong to
-  /// the pairs first, first + 1, ..., or, where `pairs` is not null, to pairs[0], pairs[1], ...
+  /// All of them, in the order in which they are sorted.
+  std::span<const double> inv_freq() const noexcept { return inv_freq_; }
+
+  /// Calls f(inv_freq, count, axis, first, pairs) for pieces of at most `longest` frequencies of one axis, which stand at
+  /// first, first + 1, ... in sorted order. They belong to the pairs of these numbers, or, where `pairs` is not null, to
+  /// pairs[0], pairs[1], ...
   template <class F>
   void for_each_piece(index_t longest, F&& f) const {
     for (index_t begin = 0; const run& r : runs_) {
