@@ -9,17 +9,12 @@
 #include "../core/tokens.hpp"
 #include "../ladder/frequency_ladder.hpp"
 #include "concepts.hpp"
+#include "pairing.hpp"
 #include "position_checks.hpp"
 #include "rope_angles.hpp"
 #include "rope_kernel.hpp"
 
 namespace posenc::inline POSENC_ABI {
-
-/// Which two of the d rotated dimensions make pair i.
-enum class pairing {
-  half,        ///< i and i + d/2: GPT-NeoX, and Llama as Hugging Face stores it ("rotate half", "neox style")
-  interleaved  ///< 2i and 2i + 1: the paper, GPT-J, Llama as Meta stores it ("normal", "gptj style")
-};
 
 /// How the rotated dimensions lie in a head, and what they read.
 struct rope_options {
@@ -126,19 +121,8 @@ class rope {
   template <class Real, class In, class Out>
   void rotate_heads(rotation_shape shape, const Real* row, index_t heads, const In* in, index_t in_stride, Out* out,
                     index_t out_stride, store_mode store = store_mode::cached) const noexcept {
-    const dim_range turned = rotated_dims(shape);
-    const index_t pairs = ladder_.size();
-    const detail::head_rows<In, Out> rows{heads, in + turned.begin, in_stride, out + turned.begin, out_stride};
-    if (options_.pairing == pairing::half) {
-      detail::turn_heads<detail::half_pairs<Real>>(row, row + pairs, pairs, rows, store);
-    } else {
-      detail::turn_heads<detail::interleaved_pairs<Real>>(row, row + pairs, pairs, rows, store);
-    }
-    if (static_cast<const void*>(in) == static_cast<const void*>(out)) return;
-    for (index_t head = 0; head < heads; ++head, in += in_stride, out += out_stride) {
-      detail::copy_elements<Real>(in, turned.begin, out);
-      detail::copy_elements<Real>(in + turned.end, shape.head_dim - turned.end, out + turned.end);
-    }
+    detail::turn_rotary(options_.pairing, rotated_dims(shape), shape.head_dim, row,
+                        detail::head_rows<In, Out>{heads, in, in_stride, out, out_stride}, store);
   }
 
  private:

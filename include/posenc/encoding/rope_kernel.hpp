@@ -8,6 +8,8 @@
 
 #include "../core/platform.hpp"
 #include "../simd/simd.hpp"
+#include "concepts.hpp"
+#include "pairing.hpp"
 #include "row_elements.hpp"
 #include "store_mode.hpp"
 
@@ -147,6 +149,30 @@ void turn_heads(const Real* cos, const Real* sin, index_t pairs, const head_rows
     turn_heads<Pairs, true>(cos, sin, pairs, rows);
   } else {
     turn_heads<Pairs, false>(cos, sin, pairs, rows);
+  }
+}
+
+/// Whole heads of one token: dimensions `turned` turn by `row`, [cosines][sines]; the others keep their bits in place and
+/// are copied out of place.
+template <class Real, class In, class Out>
+void turn_rotary(pairing how, dim_range turned, index_t head_dim, const Real* row, const head_rows<In, Out>& heads,
+                 store_mode store) noexcept {
+  const index_t pairs = (turned.end - turned.begin) / 2;
+  head_rows<In, Out> rows = heads;
+  rows.in += turned.begin;
+  rows.out += turned.begin;
+  if (how == pairing::half) {
+    turn_heads<half_pairs<Real>>(row, row + pairs, pairs, rows, store);
+  } else {
+    turn_heads<interleaved_pairs<Real>>(row, row + pairs, pairs, rows, store);
+  }
+  if (static_cast<const void*>(heads.in) == static_cast<const void*>(heads.out)) return;
+  if (turned.begin == 0 && turned.end == head_dim) return;
+  for (index_t head = 0; head < heads.heads; ++head) {
+    const In* const in = heads.in + head * heads.in_stride;
+    Out* const out = heads.out + head * heads.out_stride;
+    copy_elements<Real>(in, turned.begin, out);
+    copy_elements<Real>(in + turned.end, head_dim - turned.end, out + turned.end);
   }
 }
 
