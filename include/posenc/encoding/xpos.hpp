@@ -72,6 +72,9 @@ class xpos {
            a.options_.gamma == b.options_.gamma && a.options_.center == b.options_.center;
   }
 
+  /// zeta_i of pair i < ladder().size().
+  double zeta(index_t i) const noexcept { return std::exp2(log2_zeta_[static_cast<std::size_t>(i)]); }
+
   /// How far from the centre positions may be: there the strongest factor is 2^+-100. 16-bit elements overflow before.
   double reach() const noexcept { return largest_exponent * options_.scale_base / -log2_zeta_.front(); }
 
