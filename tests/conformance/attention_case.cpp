@@ -46,6 +46,10 @@ any_encoding t5_from(const json& e) {
   return t5_bucket(table.values.data(), table.extent(1), options);
 }
 
+any_encoding rope_encoding_from(const json& e) {
+  return rope_from(e).visit([](const auto& encoding) { return any_encoding(encoding); });
+}
+
 any_encoding per_kv_head_from(const json& e, index_t heads, index_t kv_heads) {
   const json& encodings = field(e, "encodings");
   if (!encodings.is_array() || static_cast<index_t>(encodings.size()) != kv_heads)
@@ -58,7 +62,7 @@ any_encoding per_kv_head_from(const json& e, index_t heads, index_t kv_heads) {
   const auto of = [&](index_t head) -> const json& { return encodings[static_cast<std::size_t>(head)]; };
   if (rotations)
     return per_head(kv_heads, [&](index_t h) {
-      return of(h).at("type") == "rope" ? any_encoding(rope_from(of(h)).make()) : any_encoding(nope{});
+      return of(h).at("type") == "rope" ? rope_encoding_from(of(h)) : any_encoding(nope{});
     });
   if (heads != kv_heads) throw skip_case("biases by kv head under grouped queries are not expressible");
   return per_head(kv_heads, [&](index_t h) { return inside_from(of(h), heads, kv_heads); });
@@ -79,13 +83,12 @@ any_encoding combine_from(const json& e, index_t heads, index_t kv_heads) {
 any_encoding inside_from(const json& e, index_t heads, index_t kv_heads) {
   const std::string type = text(e, "type");
   if (type == "none") return nope{};
-  if (type == "rope") return rope_from(e).make();
+  if (type == "rope") return rope_encoding_from(e);
   if (type == "alibi") return alibi_from(e);
   if (type == "t5") return t5_from(e);
   if (type == "combine") return combine_from(e, heads, kv_heads);
   if (type == "per_kv_head") return per_kv_head_from(e, heads, kv_heads);
   if (type == "shaw") throw skip_case("Shaw's relative positions are not there yet");
-  if (type == "xpos") throw skip_case("xPos is not there yet");
   throw skip_case("encoding type " + type + " is not known");
 }
 

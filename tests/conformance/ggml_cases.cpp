@@ -22,23 +22,10 @@ std::vector<index_t> ggml_axes(const std::string& mode, const std::vector<index_
   if (sections.size() != 4) throw malformed_case("sections are not four");
   const index_t total = sections[0] + sections[1] + sections[2] + sections[3];
   if (total < 1) throw malformed_case("sections are empty");
+  if (mode == "imrope") return posenc::imrope_sections(sections, pairs);
+  const std::vector<index_t> once = posenc::mrope_sections(sections);
   std::vector<index_t> axes;
-  for (index_t pair = 0; pair < pairs; ++pair) {
-    const index_t sector = pair % total;
-    index_t axis = 3;
-    if (mode == "imrope") {
-      for (const index_t one : {index_t{0}, index_t{1}, index_t{2}})
-        if (sector % 3 == one && sector < 3 * sections[static_cast<std::size_t>(one)]) axis = one;
-    } else {
-      index_t end = 0;
-      for (index_t one = 3; one >= 0; --one) {
-        end = 0;
-        for (index_t i = 0; i <= one; ++i) end += sections[static_cast<std::size_t>(i)];
-        if (sector < end) axis = one;
-      }
-    }
-    axes.push_back(axis);
-  }
+  for (index_t pair = 0; pair < pairs; ++pair) axes.push_back(once[static_cast<std::size_t>(pair % total)]);
   return axes;
 }
 

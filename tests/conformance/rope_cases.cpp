@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queries and keys rotated by Hugging Face and vLLM, of text and of images.
 #include <posenc/core/token_builders.hpp>
+#include <posenc/encoding/axial_rope.hpp>
 #include <posenc/encoding/frequency_axis.hpp>
 #include <posenc/encoding/rotate.hpp>
 #include <posenc/ladder/rotary_dim.hpp>
@@ -220,89 +221,53 @@ void run_rope_apply(const json& c, case_report& report) {
       }
 }
 
-namespace {
-
-/// Rows and columns of image patches as two position axes.
-struct patch_positions {
-  std::vector<double> row, column;
-
-  posenc::token_list tokens() const {
-    posenc::token_list result;
-    result.axes = 2;
-    result.count = static_cast<index_t>(row.size());
-    result.positions = row;
-    result.positions.insert(result.positions.end(), column.begin(), column.end());
-    result.order.assign(row.size(), 0);
-    return result;
-  }
-};
-
-/// The frequencies of two axes side by side; the first half of the pairs reads `first_axis`.
-rope_description two_axes(std::vector<double> first, const std::vector<double>& second, index_t first_axis) {
-  std::vector<index_t> axes(first.size(), first_axis);
-  axes.insert(axes.end(), second.size(), 1 - first_axis);
-  first.insert(first.end(), second.begin(), second.end());
-  rope_description rope{posenc::frequency_ladder::from_inv_freq(first)};
-  rope.options.frequency_axis = std::move(axes);
-  return rope;
-}
-
-std::vector<double> plain_frequencies(index_t rotary_dim, double theta) {
-  const posenc::frequency_ladder ladder(rotary_dim, {.base = theta});
-  return {ladder.inv_freq().begin(), ladder.inv_freq().end()};
-}
-
-}  // namespace
-
 void run_vision(const json& c, case_report& report) {
   const std::string implementation = text(c, "implementation");
   const index_t head_dim = whole(c, "head_dim");
-  const double theta = number(c, "rope_theta");
+  const posenc::ladder_options options{.base = number(c, "rope_theta")};
   const rotated_pair x(c, axes_from(text(c, "layout")));
   const index_t count = x.q.extents[2];
-  patch_positions at;
-  rope_description rope{posenc::frequency_ladder(2)};
-  if (implementation.find("qwen") != std::string::npos) {
-    // Each axis has frequencies of its own, rows first.
-    const std::vector<double> own = plain_frequencies(head_dim / 2, theta);
-    rope = two_axes(own, own, 0);
-    const array hw = numbers(c, "position_ids_hw", {count, 2});
-    for (index_t t = 0; t < count; ++t) {
-      at.row.push_back(hw.at(t, 0));
-      at.column.push_back(hw.at(t, 1));
+  posenc::token_list tokens;
+  tokens.axes = 2;
+  std::vector<double> row, column;
+  const auto made = [&] {
+    if (implementation.find("qwen") != std::string::npos) {
+      const array hw = numbers(c, "position_ids_hw", {count, 2});
+      for (index_t t = 0; t < count; ++t) {
+        row.push_back(hw.at(t, 0));
+        column.push_back(hw.at(t, 1));
+      }
+      return posenc::qwen_vision_rope(head_dim, options);
     }
-  } else if (implementation.find("pixtral") != std::string::npos) {
-    // One set of frequencies is dealt out: even ones to rows, odd ones to columns.
-    std::vector<double> even, odd;
-    for (const double w : plain_frequencies(head_dim, theta)) (even.size() > odd.size() ? odd : even).push_back(w);
-    rope = two_axes(even, odd, 0);
-    const index_t across = whole(c, "image_size") / whole(c, "patch_size");
-    for (const index_t id : whole_list(c, "position_ids")) {
-      at.row.push_back(static_cast<double>(id / across));
-      at.column.push_back(static_cast<double>(id % across));
+    if (implementation.find("pixtral") != std::string::npos) {
+      const index_t across = whole(c, "image_size") / whole(c, "patch_size");
+      for (const index_t id : whole_list(c, "position_ids")) {
+        row.push_back(static_cast<double>(id / across));
+        column.push_back(static_cast<double>(id % across));
+      }
+      return posenc::pixtral_vision_rope(head_dim, options);
     }
-  } else if (implementation.find("llama4") != std::string::npos) {
-    // Adjacent pairs; columns first, both counted from 1; the class token at the end is at 0.
-    const std::vector<double> own = plain_frequencies(head_dim / 2, theta);
-    rope = two_axes(own, own, 1);
-    rope.options.pairing = posenc::pairing::interleaved;
-    const index_t across = whole(c, "image_size") / whole(c, "patch_size");
-    for (index_t id = 0; id + 1 < count; ++id) {
-      at.row.push_back(static_cast<double>(id / across + 1));
-      at.column.push_back(static_cast<double>(id % across + 1));
+    if (implementation.find("llama4") != std::string::npos) {
+      const index_t across = whole(c, "image_size") / whole(c, "patch_size");
+      tokens = posenc::patch_tokens((count - 1) / across, across, {.first = 1, .class_token = true});
+      return posenc::llama4_vision_rope(head_dim, options);
     }
-    at.row.push_back(0);
-    at.column.push_back(0);
-  } else {
     throw skip_case("implementation " + implementation + " is not known");
+  }();
+  if (!row.empty()) {
+    tokens.count = static_cast<index_t>(row.size());
+    tokens.positions = row;
+    tokens.positions.insert(tokens.positions.end(), column.begin(), column.end());
+    tokens.order.assign(row.size(), 0);
   }
-  if (static_cast<index_t>(at.row.size()) != count) throw malformed_case("has other positions than tokens");
+  if (tokens.count != count) throw malformed_case("has other positions than tokens");
+  const rope_description rope{made.ladder(), made.options()};
   if (has(c, "inv_freq")) {
     const std::vector<double> own = list(c, "inv_freq");
     for (std::size_t i = 0; i < own.size(); ++i)
       report.compare("ladder", std::abs(rope.ladder.inv_freq(static_cast<index_t>(i)) - own[i]), ladder_bound * own[i]);
   }
-  compare_rotated(x, rope, at.tokens(), [](index_t d) { return d; }, report);
+  compare_rotated(x, rope, tokens, [](index_t d) { return d; }, report);
 }
 
 }  // namespace conformance

@@ -5,7 +5,9 @@
 #include <posenc/encoding/frequency_axis.hpp>
 #include <posenc/encoding/rope.hpp>
 #include <posenc/encoding/rotate.hpp>
+#include <posenc/encoding/xpos.hpp>
 
+#include <cmath>
 #include <vector>
 
 #include "element_types.hpp"
@@ -17,8 +19,18 @@ namespace conformance {
 struct rope_description {
   posenc::frequency_ladder ladder;
   posenc::rope_options options = {};
+  double xpos_base = 0;  ///< scale_base of xPos; 0: plain RoPE
 
   posenc::rope make() const { return posenc::rope(ladder, options); }
+  posenc::xpos make_xpos() const {
+    return posenc::xpos(ladder, {.pairing = options.pairing, .offset = options.offset, .scale_base = xpos_base});
+  }
+
+  /// f(encoding), which is a rope or an xpos.
+  template <class F>
+  auto visit(F&& f) const {
+    return xpos_base > 0 ? f(make_xpos()) : f(make());
+  }
 
   /// The angle by which dimension d of a head turns at a position with one number an axis; 0 for those that do not.
   template <class Position>
@@ -33,7 +45,6 @@ struct rope_description {
 
 /// Of an `encoding` of type rope.
 inline rope_description rope_from(const json& encoding) {
-  if (has(encoding, "xpos_scale")) throw skip_case("xPos is not there yet");
   const std::vector<double> inv_freq = list(encoding, "inv_freq");
   const double base = optional_number(encoding, "rope_theta").value_or(0);
   rope_description result{posenc::frequency_ladder::from_inv_freq(
@@ -51,6 +62,16 @@ inline rope_description rope_from(const json& encoding) {
   }
   if (optional_whole(encoding, "rotary_dim").value_or(result.ladder.rotary_dim()) != result.ladder.rotary_dim())
     throw malformed_case("rotary_dim is not twice the number of frequencies");
+  if (has(encoding, "xpos_scale")) {
+    result.xpos_base = number(encoding, "xpos_scale_base");
+    const std::vector<double> zeta = list(encoding, "xpos_scale");
+    const posenc::xpos made = result.make_xpos();
+    if (zeta.size() != inv_freq.size() || !result.options.frequency_axis.empty())
+      throw malformed_case("xpos_scale is not one number a pair of one axis");
+    for (std::size_t i = 0; i < zeta.size(); ++i)
+      if (!(std::abs(made.zeta(static_cast<index_t>(i)) - zeta[i]) <= 1e-14))
+        throw skip_case("xPos with other factors than (2i / d + 0.4) / 1.4 is not known");
+  }
   return result;
 }
 

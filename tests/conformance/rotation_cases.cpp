@@ -95,32 +95,34 @@ rope_description rotation_from(const json& encoding) {
 
 void run_rotation(const json& c, case_report& report) {
   const rope_description rope = rotation_from(field(c, "encoding"));
-  const posenc::rope encoding = rope.make();
-  const posenc::any_encoding any(encoding);
   const vectors x(c, "x");
   const posenc::token_list tokens = tokens_from(c, "positions", x.x.extent(0), x.count());
   const posenc::rotate_options options{.role = role_from(c)};
-  const auto run = [&]<class T>(const char* name, auto&& operation) {
-    const array expected = numbers(c, name, x.x.extents);
-    const double largest = std::fmax(x.x.largest(), expected.largest());
-    const auto actual = in_all_ways<T>(x, name, report, [&](auto in, auto out, bool erased) {
-      erased ? operation(in, out, any) : operation(in, out, encoding);
+  rope.visit([&](const auto& encoding) {
+    const posenc::any_encoding any(encoding);
+    const auto run = [&]<class T>(const char* name, auto&& operation) {
+      const array expected = numbers(c, name, x.x.extents);
+      const double largest = std::fmax(x.x.largest(), expected.largest());
+      const auto actual = in_all_ways<T>(x, name, report, [&](auto in, auto out, bool erased) {
+        erased ? operation(in, out, any) : operation(in, out, encoding);
+      });
+      compare(actual, expected, largest, angle_of(rope, tokens), report);
+    };
+    for_each_type([&]<class T>() {
+      run.template operator()<T>(
+          "rotated", [&](auto in, auto out, const auto& e) { posenc::rotate(in, out, tokens.view(), e, options); });
+      run.template operator()<T>("rotate_transposed", [&](auto in, auto out, const auto& e) {
+        posenc::rotate_transposed(in, out, tokens.view(), e, options);
+      });
+      run.template operator()<T>(
+          "unrotated", [&](auto in, auto out, const auto& e) { posenc::unrotate(in, out, tokens.view(), e, options); });
     });
-    compare(actual, expected, largest, angle_of(rope, tokens), report);
-  };
-  for_each_type([&]<class T>() {
-    run.template operator()<T>(
-        "rotated", [&](auto in, auto out, const auto& e) { posenc::rotate(in, out, tokens.view(), e, options); });
-    run.template operator()<T>("rotate_transposed", [&](auto in, auto out, const auto& e) {
-      posenc::rotate_transposed(in, out, tokens.view(), e, options);
-    });
-    run.template operator()<T>(
-        "unrotated", [&](auto in, auto out, const auto& e) { posenc::unrotate(in, out, tokens.view(), e, options); });
   });
 }
 
 void run_rerotation(const json& c, case_report& report) {
   const rope_description from = rotation_from(field(c, "encoding_from")), to = rotation_from(field(c, "encoding_to"));
+  if (from.xpos_base > 0 || to.xpos_base > 0) throw skip_case("going over from or to xPos is not known here");
   const posenc::rope from_rope = from.make(), to_rope = to.make();
   const posenc::any_encoding any_from(from_rope), any_to(to_rope);
   const double shift = number(c, "shift");

@@ -58,6 +58,27 @@ inline std::vector<index_t> mrope_interleaved(const std::vector<index_t>& sectio
   return axes;
 }
 
+/// M-RoPE with interleaved axes as ggml has it ("imrope"), for four streams of positions: pairs 0, 3, 6, ... below
+/// 3 * sections[0] read stream 0, pairs 1, 4, 7, ... below 3 * sections[1] stream 1, pairs 2, 5, 8, ... below
+/// 3 * sections[2] stream 2, all others stream 3, which llama.cpp fills with zeros. With Qwen3-VL's {24, 20, 20, 0} these
+/// are pairs 61 and 62, which read time in `mrope_interleaved`. The sections may be fewer than `pairs` and start anew then.
+/// Errors: invalid_shape (not four sections, none with pairs, pairs < 0), invalid_value.
+inline std::vector<index_t> imrope_sections(const std::vector<index_t>& sections, index_t pairs) {
+  detail::check_sections(sections);
+  index_t total = 0;
+  for (const index_t section : sections) total += section;
+  if (sections.size() != 4 || total < 1 || pairs < 0)
+    raise(make_error(errc::invalid_shape, "sections",
+                     "has %zu entries and %td pairs for %td pairs; allowed: 4 entries, at least one pair",
+                     sections.size(), total, pairs));
+  std::vector<index_t> axes(static_cast<std::size_t>(pairs), 3);
+  for (index_t pair = 0; pair < pairs; ++pair) {
+    const index_t inside = pair % total, axis = inside % 3;
+    if (inside < 3 * sections[static_cast<std::size_t>(axis)]) axes[static_cast<std::size_t>(pair)] = axis;
+  }
+  return axes;
+}
+
 namespace detail {
 
 /// Frequencies sorted by the axis that they read, so that those of one axis are computed together.
@@ -86,8 +107,12 @@ class frequencies_by_axis {
     if (!sorted) pair_of_ = std::move(order);
   }
 
-  /// Calls f(inv_freq, count, axis, first, pairs) for pieces of at most `longest` frequencies of one axis. They belong to
-  /// the pairs first, first + 1, ..., or, where `pairs` is not null, to pairs[0], pairs[1], ...
+  /// All of them, in the order in which they are sorted.
+  std::span<const double> inv_freq() const noexcept { return inv_freq_; }
+
+  /// Calls f(inv_freq, count, axis, first, pairs) for pieces of at most `longest` frequencies of one axis, which stand at
+  /// first, first + 1, ... in sorted order. They belong to the pairs of these numbers, or, where `pairs` is not null, to
+  /// pairs[0], pairs[1], ...
   template <class F>
   void for_each_piece(index_t longest, F&& f) const {
     for (index_t begin = 0; const run& r : runs_) {

@@ -8,19 +8,13 @@
 #include "../core/error.hpp"
 #include "../core/tokens.hpp"
 #include "../ladder/frequency_ladder.hpp"
-#include "../simd/sincos.hpp"
 #include "concepts.hpp"
-#include "frequency_axis.hpp"
+#include "pairing.hpp"
 #include "position_checks.hpp"
+#include "rope_angles.hpp"
 #include "rope_kernel.hpp"
 
 namespace posenc::inline POSENC_ABI {
-
-/// Which two of the d rotated dimensions make pair i.
-enum class pairing {
-  half,        ///< i and i + d/2: GPT-NeoX, and Llama as Hugging Face stores it ("rotate half", "neox style")
-  interleaved  ///< 2i and 2i + 1: the paper, GPT-J, Llama as Meta stores it ("normal", "gptj style")
-};
 
 /// How the rotated dimensions lie in a head, and what they read.
 struct rope_options {
@@ -29,6 +23,12 @@ struct rope_options {
   index_t offset = 0;
   /// The position axis that each pair reads, one entry a pair (see mrope_sections, mrope_interleaved); empty: axis 0.
   std::vector<index_t> frequency_axis = {};
+  /// Whole positions whose cosines and sines are prepared, which takes about a third of the time off a token that is
+  /// rotated alone. Other positions (outside, negative, fractional) are computed when they come, as exactly. A table of a
+  /// million positions is small (see angle_table), and copies of the encoding share it.
+  position_range table = {};
+  /// How angles are formed; other than exact only to agree with results that were computed so.
+  angle_arithmetic arithmetic = angle_arithmetic::exact;
 };
 
 /// Rotary position embedding (Su et al. 2021, "RoFormer", section 3.4.2): pair i of every query and key turns by the angle
@@ -39,7 +39,7 @@ struct rope_options {
 /// so that the score of a query at a and a key at b depends on a - b only. The other dimensions of the head stay as they
 /// are, without A. Angles are those of the exact product of position and frequency, both taken as they are stored:
 /// |error| of a cosine or sine <= max(1 ulp of float, 2^-36) up to positions of 2^31, before it is rounded to float (with
-/// float and 16-bit data) or double and multiplied by A.
+/// float and 16-bit data) or double and multiplied by A. In double it is at most 1e-15, with a table or without.
 class rope {
  public:
   using acts_on = places<on_queries_keys>;
@@ -51,10 +51,11 @@ class rope {
   explicit rope(frequency_ladder ladder, rope_options options = {})
       : ladder_(std::move(ladder)),
         options_((raise_if(check(ladder_, options)), std::move(options))),
-        frequencies_(ladder_.inv_freq(), options_.frequency_axis) {}
+        angles_(ladder_, options_.frequency_axis, options_.table, options_.arithmetic) {}
 
   /// The error that the constructor would raise, as a value: invalid_value (offset < 0, a position axis that cannot be),
-  /// invalid_shape (frequency_axis neither empty nor one entry a pair).
+  /// invalid_shape (frequency_axis neither empty nor one entry a pair, a table of fewer than 0 positions), mismatch (a table
+  /// without exact angles).
   static maybe_error check(const frequency_ladder& ladder, const rope_options& options = {}) noexcept {
     constexpr index_t farthest = index_t{1} << 40;
     if (options.offset < 0 || options.offset > farthest)
@@ -70,16 +71,16 @@ class rope {
         return make_error(errc::invalid_value, "frequency_axis", "[%td] is %td; allowed: 0 to %td", i, axis,
                           max_position_axes - 1);
     }
-    return {};
+    return detail::rope_angles::check(ladder, options.table, options.arithmetic);
   }
 
   const frequency_ladder& ladder() const noexcept { return ladder_; }
   const rope_options& options() const noexcept { return options_; }
 
-  /// Equal rotations: keys that were turned by one fit queries that are turned by the other.
+  /// Equal rotations: keys that were turned by one fit queries that are turned by the other, with a table or without.
   friend bool operator==(const rope& a, const rope& b) noexcept {
     return a.options_.pairing == b.options_.pairing && a.options_.offset == b.options_.offset &&
-           a.ladder_ == b.ladder_ && a.same_axes(b);
+           a.options_.arithmetic == b.options_.arithmetic && a.ladder_ == b.ladder_ && a.same_axes(b);
   }
 
   /// Errors: invalid_shape (a head narrower than offset + rotary_dim), mismatch (tokens without an axis that is read).
@@ -104,26 +105,10 @@ class rope {
 
   template <class Real>
   void prepare_rotation(rotation_shape, position_span position, rotation_use use, Real* row) const noexcept {
-    const bool forward = use.op == rotation_op::rotate;
-    const double a = ladder_.attention_factor(), factor = use.op == rotation_op::inverse ? 1 / a : a;
-    Real* const cosines = row;
-    Real* const sines = row + ladder_.size();
-    constexpr index_t longest = 64;
-    frequencies_.for_each_piece(
-        longest, [&](const double* inv_freq, index_t count, index_t axis, index_t first, const index_t* pairs) {
-          // The rotation by -angle is the transposed one.
-          const double p = position[static_cast<std::size_t>(axis)], signed_p = forward ? p : -p;
-          if (pairs == nullptr) {
-            simd::sincos_products(inv_freq, count, signed_p, factor, cosines + first, sines + first);
-            return;
-          }
-          Real c[longest], s[longest];
-          simd::sincos_products(inv_freq, count, signed_p, factor, c, s);
-          for (index_t i = 0; i < count; ++i) {
-            cosines[pairs[i]] = c[i];
-            sines[pairs[i]] = s[i];
-          }
-        });
+    // The rotation by -angle is the transposed one.
+    const double a = ladder_.attention_factor();
+    angles_.write(position, use.op == rotation_op::rotate ? 1.0 : -1.0, use.op == rotation_op::inverse ? 1 / a : a, row,
+                  row + ladder_.size());
   }
 
   template <class Real>
@@ -133,23 +118,12 @@ class rope {
 
   /// `heads` heads of one token at once, `in_stride` and `out_stride` elements apart, of any element type: what `rotate`
   /// prefers to apply_rotation where an encoding has it. `out` is `in`, or other memory, to which the dimensions that do
-  /// not turn are copied.
+  /// not turn are copied. Streaming stores are ordered by the caller (simd::streaming_fence).
   template <class Real, class In, class Out>
   void rotate_heads(rotation_shape shape, const Real* row, index_t heads, const In* in, index_t in_stride, Out* out,
-                    index_t out_stride) const noexcept {
-    const dim_range turned = rotated_dims(shape);
-    const index_t pairs = ladder_.size();
-    const detail::head_rows<In, Out> rows{heads, in + turned.begin, in_stride, out + turned.begin, out_stride};
-    if (options_.pairing == pairing::half) {
-      detail::turn_heads<detail::half_pairs<Real>>(row, row + pairs, pairs, rows);
-    } else {
-      detail::turn_heads<detail::interleaved_pairs<Real>>(row, row + pairs, pairs, rows);
-    }
-    if (static_cast<const void*>(in) == static_cast<const void*>(out)) return;
-    for (index_t head = 0; head < heads; ++head, in += in_stride, out += out_stride) {
-      detail::copy_elements<Real>(in, turned.begin, out);
-      detail::copy_elements<Real>(in + turned.end, shape.head_dim - turned.end, out + turned.end);
-    }
+                    index_t out_stride, store_mode store = store_mode::cached) const noexcept {
+    detail::turn_rotary(options_.pairing, rotated_dims(shape), shape.head_dim, row,
+                        detail::head_rows<In, Out>{heads, in, in_stride, out, out_stride}, store);
   }
 
  private:
@@ -164,7 +138,7 @@ class rope {
 
   frequency_ladder ladder_;
   rope_options options_;
-  detail::frequencies_by_axis frequencies_;
+  detail::rope_angles angles_;
 };
 
 }  // namespace posenc::inline POSENC_ABI

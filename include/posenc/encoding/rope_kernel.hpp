@@ -3,11 +3,15 @@
 #define POSENC_ENCODING_ROPE_KERNEL_HPP
 
 #include <algorithm>
+#include <cstdint>
 #include <type_traits>
 
 #include "../core/platform.hpp"
 #include "../simd/simd.hpp"
+#include "concepts.hpp"
+#include "pairing.hpp"
 #include "row_elements.hpp"
+#include "store_mode.hpp"
 
 /// The kernel of RoPE: pairs (x, y) of a head become (x cos - y sin, x sin + y cos). A token's cosines and sines are loaded
 /// once and all its heads pass by; the data of one token stay in the first cache.
@@ -27,11 +31,11 @@ class half_pairs {
     s_ = load_lanes<Real>(sin, count);
   }
 
-  template <class In, class Out, class Count>
+  template <bool Streaming, class In, class Out, class Count>
   POSENC_ALWAYS_INLINE void turn(const In* in, Out* out, index_t pairs, Count count) const noexcept {
     const simd::vec<Real> x = load_lanes<Real>(in, count), y = load_lanes<Real>(in + pairs, count);
-    store_lanes(out, fma(x, c_, -(y * s_)), count);
-    store_lanes(out + pairs, fma(y, c_, x * s_), count);
+    store_lanes<Streaming>(out, fma(x, c_, -(y * s_)), count);
+    store_lanes<Streaming>(out + pairs, fma(y, c_, x * s_), count);
   }
 
  private:
@@ -56,24 +60,24 @@ class interleaved_pairs {
     s_[1] = simd::negate_even(simd::twice<1>(s));
   }
 
-  template <class In, class Out, class Count>
+  template <bool Streaming, class In, class Out, class Count>
   POSENC_ALWAYS_INLINE void turn(const In* in, Out* out, index_t, Count count) const noexcept {
     constexpr full_register<Real> lanes{};
     if constexpr (std::is_same_v<Count, full_register<Real>>) {
-      turn_half<0>(in, out, lanes);
-      turn_half<1>(in, out, lanes);
+      turn_half<0, Streaming>(in, out, lanes);
+      turn_half<1, Streaming>(in, out, lanes);
     } else {
-      turn_half<0>(in, out, (std::min)(2 * count, index_t{lanes}));
-      if (2 * count > lanes) turn_half<1>(in, out, 2 * count - lanes);
+      turn_half<0, false>(in, out, (std::min)(2 * count, index_t{lanes}));
+      if (2 * count > lanes) turn_half<1, false>(in, out, 2 * count - lanes);
     }
   }
 
  private:
-  template <int Half, class In, class Out, class Count>
+  template <int Half, bool Streaming, class In, class Out, class Count>
   POSENC_ALWAYS_INLINE void turn_half(const In* in, Out* out, Count count) const noexcept {
     constexpr index_t first = Half * simd::vec<Real>::lanes;
     const simd::vec<Real> z = load_lanes<Real>(in + first, count);
-    store_lanes(out + first, fma(z, c_[Half], simd::swap_pairs(z) * s_[Half]), count);
+    store_lanes<Streaming>(out + first, fma(z, c_[Half], simd::swap_pairs(z) * s_[Half]), count);
   }
 
   simd::vec<Real> c_[2], s_[2];
@@ -90,7 +94,7 @@ struct head_rows {
 };
 
 /// N registers of pairs from pair `first` on, or one with `count` pairs.
-template <class Pairs, int N, class Real, class In, class Out, class Count>
+template <class Pairs, int N, bool Streaming, class Real, class In, class Out, class Count>
 POSENC_ALWAYS_INLINE void turn_pairs(const Real* cos, const Real* sin, index_t pairs, index_t first,
                                      const head_rows<In, Out>& rows, Count count) noexcept {
   constexpr index_t lanes = simd::vec<Real>::lanes;
@@ -103,14 +107,14 @@ POSENC_ALWAYS_INLINE void turn_pairs(const Real* cos, const Real* sin, index_t p
   Out* out = to + Pairs::step * first;
   for (index_t head = 0; head < heads; ++head, in += in_stride, out += out_stride)
     simd::unroll<N>([&](auto k) POSENC_INLINE_LAMBDA {
-      registers[k].turn(in + Pairs::step * k * lanes, out + Pairs::step * k * lanes, pairs, count);
+      registers[k].template turn<Streaming>(in + Pairs::step * k * lanes, out + Pairs::step * k * lanes, pairs, count);
     });
 }
 
 /// Turns the first 2 * pairs elements of every head. `cos` and `sin` have `pairs` numbers each, the attention factor in
 /// them. Where the registers do not hold all of a token's cosines and sines, memory likes whole heads, one after another,
 /// better than pieces of all heads again and again.
-template <class Pairs, class Real, class In, class Out>
+template <class Pairs, bool Streaming, class Real, class In, class Out>
 POSENC_NOINLINE void turn_heads(const Real* cos, const Real* sin, index_t pairs, head_rows<In, Out> rows) noexcept {
   constexpr index_t together = Pairs::together * simd::vec<Real>::lanes;
   const index_t heads = rows.heads;
@@ -118,12 +122,57 @@ POSENC_NOINLINE void turn_heads(const Real* cos, const Real* sin, index_t pairs,
   for (index_t head = 0; head < heads; head += rows.heads) {
     index_t i = 0;
     for (; i + together <= pairs; i += together)
-      turn_pairs<Pairs, Pairs::together>(cos, sin, pairs, i, rows, full_register<Real>{});
+      turn_pairs<Pairs, Pairs::together, Streaming>(cos, sin, pairs, i, rows, full_register<Real>{});
     for_each_register<Real>(pairs - i, [&](index_t first, auto count) POSENC_INLINE_LAMBDA {
-      turn_pairs<Pairs, 1>(cos, sin, pairs, i + first, rows, count);
+      turn_pairs<Pairs, 1, Streaming>(cos, sin, pairs, i + first, rows, count);
     });
     rows.in += rows.in_stride;
     rows.out += rows.out_stride;
+  }
+}
+
+/// Whether all registers of the outputs are aligned, as streaming stores need.
+template <class Real, class In, class Out>
+bool can_stream(const head_rows<In, Out>& rows, index_t pairs) noexcept {
+  constexpr auto bytes = static_cast<std::uintptr_t>(simd::vec<Real>::lanes) * sizeof(Out);
+  const auto aligned = [](std::uintptr_t x) { return x % bytes == 0; };
+  return aligned(reinterpret_cast<std::uintptr_t>(rows.out)) &&
+         aligned(static_cast<std::uintptr_t>(rows.out_stride) * sizeof(Out)) &&
+         aligned(static_cast<std::uintptr_t>(pairs) * sizeof(Out));
+}
+
+template <class Pairs, class Real, class In, class Out>
+void turn_heads(const Real* cos, const Real* sin, index_t pairs, const head_rows<In, Out>& rows,
+                store_mode store) noexcept {
+  if (store == store_mode::streaming && static_cast<const void*>(rows.in) != static_cast<const void*>(rows.out) &&
+      can_stream<Real>(rows, pairs)) {
+    turn_heads<Pairs, true>(cos, sin, pairs, rows);
+  } else {
+    turn_heads<Pairs, false>(cos, sin, pairs, rows);
+  }
+}
+
+/// Whole heads of one token: dimensions `turned` turn by `row`, [cosines][sines]; the others keep their bits in place and
+/// are copied out of place.
+template <class Real, class In, class Out>
+void turn_rotary(pairing how, dim_range turned, index_t head_dim, const Real* row, const head_rows<In, Out>& heads,
+                 store_mode store) noexcept {
+  const index_t pairs = (turned.end - turned.begin) / 2;
+  head_rows<In, Out> rows = heads;
+  rows.in += turned.begin;
+  rows.out += turned.begin;
+  if (how == pairing::half) {
+    turn_heads<half_pairs<Real>>(row, row + pairs, pairs, rows, store);
+  } else {
+    turn_heads<interleaved_pairs<Real>>(row, row + pairs, pairs, rows, store);
+  }
+  if (static_cast<const void*>(heads.in) == static_cast<const void*>(heads.out)) return;
+  if (turned.begin == 0 && turned.end == head_dim) return;
+  for (index_t head = 0; head < heads.heads; ++head) {
+    const In* const in = heads.in + head * heads.in_stride;
+    Out* const out = heads.out + head * heads.out_stride;
+    copy_elements<Real>(in, turned.begin, out);
+    copy_elements<Real>(in + turned.end, head_dim - turned.end, out + turned.end);
   }
 }
 

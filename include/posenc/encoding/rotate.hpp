@@ -55,10 +55,10 @@ auto heads_of(In& in, Out& out, token_role role, const char* name, const char* o
 
 template <class Q, class QOut, class K, class KOut, class E, class Executor>
 void rotate_two(const rotated_heads<Q, QOut>& q, const rotated_heads<K, KOut>& k, const token_view& tokens,
-                const E& encoding, Executor& executor) {
+                const E& encoding, store_mode store, Executor& executor) {
   raise_if(check_rotation_pair(q, k, tokens, encoding));
   const rotation_shape shape{q.in.dim(), k.in.heads()};
-  run_rotation<compute_type<QOut>>(tokens, q.in.batch(), encoding, rotation_op::rotate, shape, executor, q, k);
+  run_rotation<compute_type<QOut>>(tokens, q.in.batch(), encoding, rotation_op::rotate, shape, store, executor, q, k);
 }
 
 template <class Q, class QOut, class K, class KOut, class E>
@@ -73,7 +73,7 @@ void rotate_one(const rotated_heads<In, Out>& x, const token_view& tokens, const
                 const rotate_options& options, Executor& executor) {
   raise_if(check_rotation(x, tokens, encoding, options.kv_heads));
   const rotation_shape shape{x.in.dim(), kv_heads_of(x, options.kv_heads)};
-  run_rotation<compute_type<Out>>(tokens, x.in.batch(), encoding, Op, shape, executor, x);
+  run_rotation<compute_type<Out>>(tokens, x.in.batch(), encoding, Op, shape, options.store, executor, x);
 }
 
 template <class In, class Out, class From, class To, class Executor>
@@ -112,16 +112,25 @@ template <class Q, class K, class E, class Executor = serial_executor>
 void rotate_qk(Q&& q, K&& k, const token_view& tokens, const E& encoding, Executor&& executor = {}) {
   if constexpr (detail::check_rotate_qk_types<Q&, Q&, K&, K&, E>())
     detail::rotate_two(detail::heads_of(q, token_role::query, "q"), detail::heads_of(k, token_role::key, "k"), tokens,
-                       encoding, executor);
+                       encoding, store_mode::cached, executor);
 }
 
 /// The same into q_out and k_out: into the keys' place in a cache, say. Each may be its input itself.
+/// Of the options only `store` makes a difference.
 template <class Q, class K, class QOut, class KOut, class E, class Executor = serial_executor>
 void rotate_qk(Q&& q, K&& k, QOut&& q_out, KOut&& k_out, const token_view& tokens, const E& encoding,
-               Executor&& executor = {}) {
+               const rotate_options& options, Executor&& executor = {}) {
   if constexpr (detail::check_rotate_qk_types<Q&, QOut&, K&, KOut&, E>())
     detail::rotate_two(detail::heads_of(q, q_out, token_role::query, "q", "q_out"),
-                       detail::heads_of(k, k_out, token_role::key, "k", "k_out"), tokens, encoding, executor);
+                       detail::heads_of(k, k_out, token_role::key, "k", "k_out"), tokens, encoding, options.store,
+                       executor);
+}
+
+template <class Q, class K, class QOut, class KOut, class E, class Executor = serial_executor>
+  requires(!std::is_same_v<std::remove_cvref_t<Executor>, rotate_options>)
+void rotate_qk(Q&& q, K&& k, QOut&& q_out, KOut&& k_out, const token_view& tokens, const E& encoding,
+               Executor&& executor = {}) {
+  rotate_qk(q, k, q_out, k_out, tokens, encoding, rotate_options{}, executor);
 }
 
 /// x = A R^T x, in place: how gradients of rotated vectors flow back to the vectors.

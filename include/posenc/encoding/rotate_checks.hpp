@@ -11,6 +11,7 @@
 #include "../core/tensor_view.hpp"
 #include "../core/tokens.hpp"
 #include "concepts.hpp"
+#include "store_mode.hpp"
 
 namespace posenc::inline POSENC_ABI {
 
@@ -22,6 +23,9 @@ struct rotate_options {
   /// Key heads of the layer, where query heads of grouped attention are turned and key heads have rotations of their own:
   /// query head h belongs to key head h / (heads / kv_heads). 0: as many as there are heads.
   index_t kv_heads = 0;
+
+  /// How results are written out of place. In place nothing streams.
+  store_mode store = store_mode::cached;
 };
 
 namespace detail {
@@ -62,8 +66,42 @@ bool in_place(const rotated_heads<In, Out>& x) noexcept {
   return std::is_same_v<std::remove_cv_t<In>, Out> && identical(x.in, x.out);
 }
 
+/// Whether a view is sound at first sight: some memory, no empty axis, rows side by side in one of the two usual orders.
+template <class T>
+bool is_plain(const tensor_view<T>& x) noexcept {
+  if (x.data_handle() == nullptr || x.batch() < 1 || x.heads() < 1 || x.tokens() < 1 || x.dim() < 1 ||
+      x.stride(3) != 1 || x.from_columns())
+    return false;
+  // Within so much nothing wraps.
+  constexpr index_t limit = index_t{1} << 40;
+  const auto reach = [](index_t count, index_t stride, index_t inner) {
+    return count == 1                                                          ? inner
+           : stride >= inner && stride < limit && count < limit / (stride + 1) ? count * stride
+                                                                               : limit;
+  };
+  index_t rows = reach(x.tokens(), x.stride(2), reach(x.heads(), x.stride(1), x.dim()));
+  if (rows >= limit) rows = reach(x.heads(), x.stride(1), reach(x.tokens(), x.stride(2), x.dim()));
+  return reach(x.batch(), x.stride(0), rows) < limit;
+}
+
+/// The check of a usual call without a loop: a decoding step is so short that it would show. False says nothing.
+template <class In, class Out>
+bool is_plain(const rotated_heads<In, Out>& x, const token_view& tokens) noexcept {
+  constexpr double limit = 9007199254740992.0;
+  if (!is_plain(x.in) || !tokens.counts_up() || tokens.has_order() || tokens.has_documents() ||
+      tokens.has_cu_seqlens() || tokens.axes() != 1 || tokens.batch() != 1 || tokens.count() != x.in.tokens())
+    return false;
+  const double first = tokens.position(0, 0, 0);
+  if (!is_finite(first) || first < -limit || first + static_cast<double>(tokens.count()) > limit) return false;
+  if (in_place(x)) return true;
+  for (std::size_t axis = 0; axis < 4; ++axis)
+    if (x.out.extent(axis) != x.in.extent(axis)) return false;
+  return is_plain(x.out) && !overlaps(x.out, x.in);
+}
+
 template <class In, class Out>
 maybe_error check_heads(const rotated_heads<In, Out>& x, const token_view& tokens) noexcept {
+  if (is_plain(x, tokens)) return {};
   if (maybe_error e = check_layout(x.in, x.in_name, false)) return e;
   if (x.in.heads() < 1)
     return make_error(errc::invalid_shape, x.in_name, "has %td heads; allowed: 1 and more", x.in.heads());
@@ -125,8 +163,8 @@ maybe_error check_rotation_pair(const rotated_heads<Q, QOut>& q, const rotated_h
     return make_error(errc::invalid_layout, written, "overlaps %s; allowed: memory of its own", other);
   };
   if (overlaps(q.out, k.out)) return shared(k.out_name, q.out_name);
-  if (overlaps(q.out, k.in)) return shared(q.out_name, k.in_name);
-  if (overlaps(k.out, q.in)) return shared(k.out_name, q.in_name);
+  if (!in_place(k) && overlaps(q.out, k.in)) return shared(q.out_name, k.in_name);
+  if (!in_place(q) && overlaps(k.out, q.in)) return shared(k.out_name, q.in_name);
   return check_encoding(encoding, {q.in.heads(), k.in.heads(), q.in.dim(), &tokens, nullptr});
 }
 

@@ -14,6 +14,7 @@
 #include "rotate_checks.hpp"
 #include "rotated_dims.hpp"
 #include "row_elements.hpp"
+#include "store_mode.hpp"
 
 /// How rotations walk over tensors: tokens outside, heads inside, so that what describes a token's rotation is made once
 /// for all its heads, of queries and keys.
@@ -26,6 +27,11 @@ template <class E, class Real, class In, class Out>
 concept has_rotate_heads = requires(const E& e, rotation_shape s, const Real* row, index_t n, const In* in, Out* out) {
   e.rotate_heads(s, row, n, in, n, out, n);
 };
+
+/// One that also has the choice of a `store_mode` as its last argument.
+template <class E, class Real, class In, class Out>
+concept has_streaming_heads = requires(const E& e, rotation_shape s, const Real* row, index_t n, const In* in,
+                                       Out* out) { e.rotate_heads(s, row, n, in, n, out, n, store_mode::streaming); };
 
 /// The dimensions that may come out changed. What `rotated_dims` says is about turning; something else may scale the others.
 template <class E, class Real, class In, class Out>
@@ -70,12 +76,15 @@ POSENC_ALWAYS_INLINE void turn_head(const In* in, Out* out, index_t head_dim, di
 /// Turns all heads of one token.
 template <class Real, class E, class In, class Out>
 void turn_token(const E& encoding, const rotation_shape& shape, const Real* row, const rotated_heads<In, Out>& x,
-                index_t b, index_t t, Real* spare) {
+                index_t b, index_t t, store_mode store, Real* spare) {
   using element = std::remove_const_t<In>;
   const element* in = x.in.row(b, 0, t);
   Out* out = x.out.row(b, 0, t);
   const index_t heads = x.in.heads(), in_stride = x.in.stride(1), out_stride = x.out.stride(1);
-  if constexpr (has_rotate_heads<E, Real, element, Out>) {
+  static_cast<void>(store);
+  if constexpr (has_streaming_heads<E, Real, element, Out>) {
+    encoding.rotate_heads(shape, row, heads, in, in_stride, out, out_stride, store);
+  } else if constexpr (has_rotate_heads<E, Real, element, Out>) {
     encoding.rotate_heads(shape, row, heads, in, in_stride, out, out_stride);
   } else {
     const index_t group = heads / shape.kv_heads;
@@ -99,6 +108,9 @@ struct token_walk {
   void run(index_t first, index_t last, F&& f) const {
     const bool shared = tokens.batch() == 1;
     double position[max_position_axes];
+    for (index_t axis = 0; axis < tokens.axes() && batch == 1 && first + 1 == last; ++axis)
+      position[axis] = tokens.position(axis, 0, first);
+    if (batch == 1 && first + 1 == last) return f(position, index_t{0}, index_t{1}, first);  // no divisions
     for (index_t step = first; step < last;) {
       const index_t token = shared ? step / batch : step % tokens.count();
       const index_t row = shared ? step % batch : step / tokens.count();
@@ -114,6 +126,7 @@ struct token_walk {
 /// does not change a bit.
 template <class Executor, class F>
 void run_steps(index_t steps, index_t bytes_a_step, Executor& executor, F&& f) {
+  if (steps == 1) return f(index_t{0}, index_t{1});
   constexpr index_t worth_a_task = 256 * 1024;
   const index_t piece = (std::max)(index_t{1}, worth_a_task / (std::max)(index_t{1}, bytes_a_step));
   const index_t tasks = (steps + piece - 1) / piece;
@@ -132,7 +145,8 @@ index_t bytes_a_token(const rotated_heads<In, Out>& x) noexcept {
 /// One or several tensors of heads of the same tokens, batch and head_dim.
 template <class Real, class E, class Executor, class... Heads>
 POSENC_NOINLINE void run_rotation(const token_view& tokens, index_t batch, const E& encoding, rotation_op op,
-                                  const rotation_shape& shape, Executor& executor, const Heads&... heads) {
+                                  const rotation_shape& shape, store_mode store, Executor& executor,
+                                  const Heads&... heads) {
   const token_walk walk{tokens, batch};
   const index_t size = encoding.rotation_size(shape);
   run_steps(walk.steps(), (bytes_a_token(heads) + ...), executor, [&](index_t first, index_t last) {
@@ -145,10 +159,11 @@ POSENC_NOINLINE void run_rotation(const token_view& tokens, index_t batch, const
           encoding.prepare_rotation(shape, position_span(position, static_cast<std::size_t>(tokens.axes())),
                                     {x.role, op}, row);
         ready = true;
-        for (index_t b = begin; b < end; ++b) turn_token(encoding, shape, row, x, b, token, row + size);
+        for (index_t b = begin; b < end; ++b) turn_token(encoding, shape, row, x, b, token, store, row + size);
       };
       (turn(heads), ...);
     });
+    if (store == store_mode::streaming) simd::streaming_fence();
   });
 }
 

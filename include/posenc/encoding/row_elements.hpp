@@ -28,11 +28,15 @@ POSENC_ALWAYS_INLINE simd::vec<Real> load_lanes(const T* from, Count count) noex
   }
 }
 
-/// The first `count` lanes, each rounded once.
-template <class Real, class T, class Count>
+/// The first `count` lanes, each rounded once; full registers past the caches where `Streaming`.
+template <bool Streaming = false, class Real, class T, class Count>
 POSENC_ALWAYS_INLINE void store_lanes(T* to, simd::vec<Real> v, Count count) noexcept {
   if constexpr (std::is_same_v<Count, full_register<Real>>) {
-    simd::store_as(to, v);
+    if constexpr (Streaming) {
+      simd::store_streaming_as(to, v);
+    } else {
+      simd::store_as(to, v);
+    }
   } else {
     T part[simd::vec<Real>::lanes];
     simd::store_as(static_cast<T*>(part), v);

@@ -6,6 +6,7 @@
 #include <concepts>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "../core/dtype.hpp"
 #include "simd.hpp"
@@ -188,6 +189,24 @@ POSENC_ALWAYS_INLINE void store_as(T* to, vec<Real> v) noexcept {
   } else {
     *reinterpret_cast<detail::unaligned_lanes_like<T, Real>*>(to) =
         __builtin_convertvector(v.r, detail::lanes_like<T, Real>);
+  }
+}
+
+/// The same past the caches, see `store_streaming`. `to` is aligned to lanes * sizeof(T) bytes.
+template <scalar T, std::floating_point Real>
+POSENC_ALWAYS_INLINE void store_streaming_as(T* to, vec<Real> v) noexcept {
+  if constexpr (dtype_of<T> == dtype_of<Real>) {
+    store_streaming(to, v);
+  } else {
+    using unsigned_integer = std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint32_t>;
+    using lanes = detail::lanes_like<unsigned_integer, Real>;
+    alignas(sizeof(lanes)) unsigned char elements[sizeof(lanes)];
+    store_as(reinterpret_cast<T*>(elements), v);
+#if defined(POSENC_DETAIL_HAS_STREAMING)
+    backend::store_streaming(to, backend::load<lanes>(reinterpret_cast<const unsigned_integer*>(elements)));
+#else
+    std::memcpy(static_cast<void*>(to), elements, sizeof elements);
+#endif
   }
 }
 

@@ -86,6 +86,22 @@ POSENC_ALWAYS_INLINE void store(T* to, vec<T> v) noexcept {
   backend::store(to, v.r);
 }
 
+/// The same to memory that is aligned to the register and is not read again soon: past the caches where the ISA can, which
+/// saves reading what is overwritten. Other threads see it after `streaming_fence()` only.
+template <class T>
+POSENC_ALWAYS_INLINE void store_streaming(T* to, vec<T> v) noexcept {
+#if defined(POSENC_DETAIL_HAS_STREAMING)
+  backend::store_streaming(to, v.r);
+#else
+  backend::store(to, v.r);
+#endif
+}
+inline void streaming_fence() noexcept {
+#if defined(POSENC_DETAIL_HAS_STREAMING)
+  backend::streaming_fence();
+#endif
+}
+
 /// 0, 1, 2, ...
 template <class T>
 POSENC_ALWAYS_INLINE vec<T> iota() noexcept {

@@ -13,7 +13,7 @@
 #endif
 
 /// x86 instructions that compiler vectors do not name: fused multiply-add, minimum and maximum, scaling by powers of
-/// two, 16-bit conversions.
+/// two, 16-bit conversions, stores past the caches.
 namespace posenc::inline POSENC_ABI::simd::backend {
 
 // The zero-masked forms with a full mask are the plain instructions; GCC 12 warns about the plain intrinsics.
@@ -128,6 +128,24 @@ POSENC_ALWAYS_INLINE vector<double> fma(vector<double> a, vector<double> b, vect
 }
 #endif
 #endif
+
+#define POSENC_DETAIL_HAS_STREAMING 1
+/// To memory aligned to the size of v, past the caches; `streaming_fence` orders it before what follows.
+template <class V>
+POSENC_ALWAYS_INLINE void store_streaming(void* to, V v) noexcept {
+#if defined(POSENC_ISA_AVX512)
+  if constexpr (sizeof(V) == 64) return _mm512_stream_si512(static_cast<__m512i*>(to), (__m512i)v);
+#endif
+#if defined(__AVX__)
+  if constexpr (sizeof(V) == 32) return _mm256_stream_si256(static_cast<__m256i*>(to), (__m256i)v);
+#endif
+  if constexpr (sizeof(V) == 16) {
+    _mm_stream_si128(static_cast<__m128i*>(to), (__m128i)v);
+  } else {
+    std::memcpy(to, &v, sizeof v);
+  }
+}
+inline void streaming_fence() noexcept { _mm_sfence(); }
 
 #define POSENC_DETAIL_HAS_MINMAX 1
 #if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSENC_ENCODING_COS_SIN_TABLES_HPP
+#define POSENC_ENCODING_COS_SIN_TABLES_HPP
+
+#include <cmath>
+#include <cstring>
+
+#include "../core/dtype.hpp"
+#include "../core/error.hpp"
+#include "../core/tokens.hpp"
+#include "concepts.hpp"
+#include "pairing.hpp"
+#include "position_checks.hpp"
+#include "rope_kernel.hpp"
+
+namespace posenc::inline POSENC_ABI {
+
+struct cos_sin_tables_options {
+  index_t rotary_dim = 0;  ///< rotated dimensions: even, > 0
+  posenc::pairing pairing = posenc::pairing::half;
+  index_t offset = 0;         ///< the first rotated dimension
+  double first_position = 0;  ///< of row 0
+  index_t row_stride = 0;     ///< elements from row to row; 0: the rows' width
+};
+
+/// A rotation by the caller's own cosines and sines, which stay where they are: row r is that of position
+/// first_position + r. Rows that belong to tokens rather than positions (Hugging Face's position_embeddings) are read by
+/// token_range(tokens); with a batch, row b * tokens + t is the position b * tokens + t.
+///
+/// Rows hold one number a pair, as flash-attention's do, or each twice: all and then all again (Hugging Face), or
+/// neighbours alike; which of these is found out by looking. float, double and 16-bit tables; what is in them counts,
+/// attention factors and rounding included.
+template <scalar T>
+class cos_sin_tables {
+ public:
+  using acts_on = places<on_queries_keys>;
+  static constexpr bool rotation_depends_on_role = false;
+
+  /// `rows` rows of `width` numbers. Errors: those of `check`.
+  cos_sin_tables(const T* cos, const T* sin, index_t rows, index_t width, const cos_sin_tables_options& options)
+      : cos_(cos), sin_(sin), rows_(rows), options_(options) {
+    raise_if(check(cos, sin, rows, width, options));
+    if (options_.row_stride == 0) options_.row_stride = width;
+    if (width == options.rotary_dim && !alike(width, true)) step_ = 2;
+  }
+
+  /// The error that the constructor would raise, as a value: invalid_shape (rotary_dim, a width that is neither rotary_dim
+  /// nor half of it), invalid_value (offset, first_position; numbers that should stand twice and do not), invalid_layout.
+  static maybe_error check(const T* cos, const T* sin, index_t rows, index_t width,
+                           const cos_sin_tables_options& options) noexcept {
+    const index_t dim = options.rotary_dim;
+    if (dim <= 0 || dim % 2 != 0)
+      return make_error(errc::invalid_shape, "rotary_dim", "is %td; allowed: an even number > 0", dim);
+    if (width != dim && width != dim / 2)
+      return make_error(errc::invalid_shape, "width",
+                        "is %td for rotary_dim %td; allowed: %td (one number a pair) or %td (each twice)", width, dim,
+                        dim / 2, dim);
+    if (rows < 1) return make_error(errc::invalid_shape, "rows", "is %td; allowed: 1 and more", rows);
+    if (options.offset < 0)
+      return make_error(errc::invalid_value, "offset", "is %td; allowed: 0 and more", options.offset);
+    if (options.row_stride != 0 && options.row_stride < width)
+      return make_error(errc::invalid_shape, "row_stride", "is %td; allowed: the width %td and more, or 0",
+                        options.row_stride, width);
+    constexpr double limit = 9007199254740992.0;  // 2^53, as for positions
+    const double& first = options.first_position;
+    if (!detail::is_finite(first) || first < -limit || first > limit || first != std::floor(first))
+      return make_error(errc::invalid_value, "first_position", "is %g; allowed: a whole number within +-2^53", first);
+    if (cos == nullptr || sin == nullptr)
+      return make_error(errc::invalid_layout, cos == nullptr ? "cos" : "sin", "is null for %td rows", rows);
+    if (width == dim / 2) return {};
+    const cos_sin_tables found(unchecked{}, cos, sin, rows, width, options);
+    if (found.alike(width, true) || found.alike(width, false)) return {};
+    return make_error(errc::invalid_value, "cos",
+                      "and sin have rows of %td numbers in which neither the halves nor neighbours are alike; allowed: "
+                      "each number twice, or rows of %td",
+                      width, dim / 2);
+  }
+
+  /// Errors: invalid_shape (a head that is too narrow), out_of_range (a position without a row), invalid_value (a fraction).
+  maybe_error check(const encoding_use& use) const noexcept {
+    const dim_range turned = rotated_dims({});
+    if (turned.end > use.dim)
+      return make_error(
+          errc::invalid_shape, "encoding",
+          "the tables turn %td dimensions from offset %td on and heads have %td; allowed: heads of %td and "
+          "more",
+          options_.rotary_dim, turned.begin, use.dim, turned.end);
+    if (maybe_error e = detail::check_whole_positions("cos_sin_tables", 0, use)) return e;
+    return detail::for_each_side(use, [&](const char* side, const token_view& tokens) -> maybe_error {
+      const auto found = detail::find_position(tokens, 0, [&](double p, index_t, index_t) { return !holds(p); });
+      if (!found) return {};
+      return make_error(
+          errc::out_of_range, side,
+          "has the position %.17g at token %td of row %td; allowed: %.17g to %.17g, the rows of the table",
+          found->position, found->token, found->row, options_.first_position,
+          options_.first_position + static_cast<double>(rows_ - 1));
+    });
+  }
+
+  dim_range rotated_dims(rotation_shape) const noexcept {
+    return {options_.offset, options_.offset + options_.rotary_dim};
+  }
+
+  index_t rotation_size(rotation_shape) const noexcept { return options_.rotary_dim; }
+
+  /// `inverse` is that of the rotation and factor that the row holds: a row of zeros has none.
+  template <class Real>
+  void prepare_rotation(rotation_shape, position_span position, rotation_use use, Real* row) const noexcept {
+    const index_t pairs = options_.rotary_dim / 2;
+    // A position without a row is not read: whoever skips the check gets the last row.
+    const double at = position[0] - options_.first_position;
+    const index_t r = at >= 0 && at < static_cast<double>(rows_) ? static_cast<index_t>(at) : rows_ - 1;
+    Real* const sines = row + pairs;
+    read(cos_ + r * options_.row_stride, row);
+    read(sin_ + r * options_.row_stride, sines);
+    if (use.op == rotation_op::rotate) return;
+    for (index_t i = 0; i < pairs; ++i) {
+      double c = static_cast<double>(row[i]), s = -static_cast<double>(sines[i]);
+      if (use.op == rotation_op::inverse) {
+        const double size = c * c + s * s;
+        c /= size;
+        s /= size;
+      }
+      row[i] = static_cast<Real>(c);
+      sines[i] = static_cast<Real>(s);
+    }
+  }
+
+  template <class Real>
+  void apply_rotation(rotation_shape shape, const Real* row, index_t /*kv_head*/, Real* x) const noexcept {
+    rotate_heads(shape, row, 1, x, 0, x, 0);
+  }
+
+  template <class Real, class In, class Out>
+  void rotate_heads(rotation_shape shape, const Real* row, index_t heads, const In* in, index_t in_stride, Out* out,
+                    index_t out_stride, store_mode store = store_mode::cached) const noexcept {
+    detail::turn_rotary(options_.pairing, rotated_dims(shape), shape.head_dim, row,
+                        detail::head_rows<In, Out>{heads, in, in_stride, out, out_stride}, store);
+  }
+
+ private:
+  struct unchecked {};
+  cos_sin_tables(unchecked, const T* cos, const T* sin, index_t rows, index_t width,
+                 const cos_sin_tables_options& options) noexcept
+      : cos_(cos), sin_(sin), rows_(rows), options_(options) {
+    if (options_.row_stride == 0) options_.row_stride = width;
+  }
+
+  bool holds(double position) const noexcept {
+    const double at = position - options_.first_position;
+    return at >= 0 && at < static_cast<double>(rows_);
+  }
+
+  /// Whether every number stands twice, in the second half or beside itself.
+  bool alike(index_t width, bool halves) const noexcept {
+    const index_t pairs = width / 2;
+    for (const T* table : {cos_, sin_})
+      for (index_t r = 0; r < rows_; ++r) {
+        const T* const row = table + r * options_.row_stride;
+        for (index_t i = 0; i < pairs; ++i)
+          if (std::memcmp(row + (halves ? i : 2 * i), row + (halves ? i + pairs : 2 * i + 1), sizeof(T)) != 0)
+            return false;
+      }
+    return true;
+  }
+
+  template <class Real>
+  void read(const T* from, Real* to) const noexcept {
+    const index_t pairs = options_.rotary_dim / 2;
+    if (step_ == 1) return simd::load_row(from, pairs, to);
+    for (index_t i = 0; i < pairs; ++i) simd::load_row(from + 2 * i, index_t{1}, to + i);
+  }
+
+  const T* cos_;
+  const T* sin_;
+  index_t rows_;
+  cos_sin_tables_options options_;
+  index_t step_ = 1;  ///< elements from pair to pair
+};
+
+}  // namespace posenc::inline POSENC_ABI
+
+#endif  // POSENC_ENCODING_COS_SIN_TABLES_HPP

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSENC_ENCODING_PAIRING_HPP
+#define POSENC_ENCODING_PAIRING_HPP
+
+#include "../core/platform.hpp"
+
+namespace posenc::inline POSENC_ABI {
+
+/// Which two of the d rotated dimensions make pair i.
+enum class pairing {
+  half,        ///< i and i + d/2: GPT-NeoX, and Llama as Hugging Face stores it ("rotate half", "neox style")
+  interleaved  ///< 2i and 2i + 1: the paper, GPT-J, Llama as Meta stores it ("normal", "gptj style")
+};
+
+}  // namespace posenc::inline POSENC_ABI
+
+#endif  // POSENC_ENCODING_PAIRING_HPP
