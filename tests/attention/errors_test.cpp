@@ -410,6 +410,13 @@ TEST_F(AttentionErrors, Lse) {
 
 // ---- what is empty is good ----
 
+TEST_F(AttentionErrors, LseOfNoQueries) {
+  q = view_bhtd(q_at(), batch, heads, 0, dim);
+  out = view_bhtd(out_at(), batch, heads, 0, value_dim);
+  tokens = posenc::token_pair(token_range(0), token_range(kv_len));
+  options.lse = posenc::lse_view(lse_.data(), batch, heads, 0);  // all strides but one are 0
+  expect_accepted();
+}
 TEST_F(AttentionErrors, EmptyBatch) {
   options = {};
   for (float* const p : {q_at(), static_cast<float*>(nullptr)}) {

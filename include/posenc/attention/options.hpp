@@ -140,7 +140,7 @@ inline maybe_error check_options(const attention_options& options, index_t batch
       return make_error(errc::invalid_shape, "options.lse",
                         "has extents [%td, %td, %td]; allowed: [batch, heads, queries] = [%td, %td, %td]",
                         options.lse.extent(0), options.lse.extent(1), options.lse.extent(2), batch, heads, q_tokens);
-    for (std::size_t axis = 0; axis < 3; ++axis)
+    for (std::size_t axis = 0; axis < 3 && batch * heads * q_tokens > 0; ++axis)
       if (options.lse.extent(axis) > 1 && options.lse.stride(axis) == 0)
         return make_error(
             errc::invalid_layout, "options.lse",
