@@ -153,7 +153,7 @@ class kv_cache {
   struct cache_block {
     detail::key_tokens tokens;
     std::unique_ptr<double[]> positions;
-    std::unique_ptr<T[]> data;
+    detail::aligned_array<T> data;
     std::vector<std::uint8_t> finite;
   };
   struct one_sequence {
@@ -172,7 +172,7 @@ class kv_cache {
       auto block = std::make_unique<cache_block>();
       const auto heads = static_cast<std::size_t>(shape_.kv_heads);
       block->positions = std::make_unique<double[]>(static_cast<std::size_t>(shape_.axes * block_keys));
-      block->data = std::make_unique<T[]>(heads * static_cast<std::size_t>(layout().elements()));
+      block->data = detail::make_aligned_array<T>(shape_.kv_heads * layout().elements());
       block->finite.assign(heads, 1);
       sequence.blocks.push_back(std::move(block));
     }
@@ -181,7 +181,8 @@ class kv_cache {
       block.tokens = detail::key_tokens{};
       block.tokens.first_index = sequence.length;
       std::fill(block.finite.begin(), block.finite.end(), std::uint8_t{1});
-      std::fill_n(block.data.get(), shape_.kv_heads * layout().elements(), T(0));
+      std::memset(static_cast<void*>(block.data.get()), 0,
+                  static_cast<std::size_t>(shape_.kv_heads * layout().elements()) * sizeof(T));
     }
     return block;
   }
