@@ -121,14 +121,6 @@ void clear_slots(index_t count, const kv_layout<T>& layout, T* keys, T* values) 
       for (index_t c = 0; c < kv_layout<T>::width; ++c) values[layout.value_index(j, d) + c] = T(0);
 }
 
-/// One KV head of one block, ready for the kernel.
-template <class Real>
-struct kv_pointer {
-  const Real* keys = nullptr;
-  const Real* values = nullptr;
-  bool finite_values = true;
-};
-
 }  // namespace detail
 
 }  // namespace posenc::inline POSENC_ABI

@@ -89,17 +89,22 @@ class plain_keys {
       return static_cast<const plain_keys*>(self)->key_tokens_[block];
     };
     if (pack_ahead) {
-      result.block = [](const void* self, index_t block, index_t kv_head, Real*) -> kv_pointer<Real> {
+      result.block = [](const void* self, index_t block, index_t kv_head, index_t rows, Real*) -> kv_pointer<Real> {
         const auto& me = *static_cast<const plain_keys*>(self);
         const index_t at = block * me.kv_heads + kv_head;
-        return me.pointer(me.packed_ + at * me.layout().elements(), me.finite_[at] != 0);
+        return me.pointer(me.packed_ + at * me.layout().elements(), me.finite_[at] != 0, rows);
+      };
+      result.address = [](const void* self, index_t block, index_t kv_head) -> const void* {
+        const auto& me = *static_cast<const plain_keys*>(self);
+        return me.packed_ + (block * me.kv_heads + kv_head) * me.layout().elements();
       };
     } else {
       result.scratch_elements = layout().elements() + block_keys * widest();
-      result.block = [](const void* self, index_t block, index_t kv_head, Real* scratch) -> kv_pointer<Real> {
+      result.block = [](const void* self, index_t block, index_t kv_head, index_t rows,
+                        Real* scratch) -> kv_pointer<Real> {
         const auto& me = *static_cast<const plain_keys*>(self);
-        Real* rows = scratch + me.layout().elements();
-        return me.pointer(scratch, me.pack_block(block, kv_head, scratch, rows, nullptr));
+        return me.pointer(scratch, me.pack_block(block, kv_head, scratch, scratch + me.layout().elements(), nullptr),
+                          rows);
       };
     }
     return result;
@@ -109,8 +114,8 @@ class plain_keys {
   index_t widest() const noexcept { return head_dim > value_dim ? head_dim : value_dim; }
   index_t rows_elements() const { return block_keys * (widest() + rotation_size()); }
 
-  kv_pointer<Real> pointer(const Real* block, bool finite) const noexcept {
-    return {block, block + layout().key_elements(), finite};
+  kv_pointer<Real> pointer(const Real* block, bool finite, index_t rows) const noexcept {
+    return {block, block + layout().key_elements(), finite, kernels_for<Real>(rows)};
   }
 
   void prepare_rotations(index_t block, Real* rotations) const {

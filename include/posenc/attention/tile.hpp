@@ -79,15 +79,15 @@ class tile_runner {
       const index_t block = sequence.first_block + job.first_block + b;
       const key_tokens& keys = call_.keys.tokens(call_.keys.context, block);
       if (!see(sequence.batch, job.rows, queries, keys, filled)) continue;
-      chunk[filled] =
-          call_.keys.block(call_.keys.context, block, kv_head, scratch_.blocks + filled * call_.keys.scratch_elements);
+      chunk[filled] = call_.keys.block(call_.keys.context, block, kv_head, job.rows,
+                                       scratch_.blocks + filled * call_.keys.scratch_elements);
       score(job.rows, chunk[filled], keys, filled);
       if (++filled == chunk_blocks) {
-        accumulate(job.rows, chunk, filled, padded);
+        accumulate(job, kv_head, b + 1, chunk, filled);
         filled = 0;
       }
     }
-    if (filled > 0) accumulate(job.rows, chunk, filled, padded);
+    if (filled > 0) accumulate(job, kv_head, job.blocks, chunk, filled);
   }
 
  private:
@@ -221,24 +221,43 @@ class tile_runner {
   void score(index_t rows, const kv_pointer<Real>& block, const key_tokens& keys, index_t slot) const {
     constexpr index_t stride = tile_scratch<Real>::score_stride;
     Real* scores = scratch_.scores + slot * block_keys;
-    score_block(scratch_.queries, call_.head_dim, rows, block.keys, call_.head_dim, scores, stride);
+    block.kernels->score(scratch_.queries, call_.head_dim, rows, block.keys, call_.head_dim, scores, stride,
+                         block.values);
     if (call_.softcap > 0) softcap_block(scores, stride, rows, call_.softcap);
     if (call_.encoding.bias != nullptr)
       call_.encoding.bias->add(call_.encoding.encoding, scores, stride, scratch_.rows, rows, keys);
   }
 
-  void accumulate(index_t rows, const kv_pointer<Real>* chunk, index_t blocks, index_t padded) const {
+  /// What is read after block b of the job is done, or `otherwise`: the keys of block b, or those of the next KV head.
+  const void* upcoming(const tile_job& job, index_t kv_head, index_t b, const void* otherwise) const {
+    if (call_.keys.address == nullptr) return otherwise;
+    if (b >= job.blocks) {
+      b -= job.blocks;
+      ++kv_head;
+      if (b >= job.blocks || kv_head >= call_.kv_heads) return otherwise;
+    }
+    return call_.keys.address(call_.keys.context, call_.sequences[job.sequence].first_block + job.first_block + b,
+                              kv_head);
+  }
+
+  /// Softmax and values of the blocks of a chunk; block `next` of the job is the first one after it.
+  void accumulate(const tile_job& job, index_t kv_head, index_t next, const kv_pointer<Real>* chunk,
+                  index_t blocks) const {
     constexpr index_t stride = tile_scratch<Real>::score_stride;
+    const index_t rows = job.rows, padded = call_.layout().padded_value_dim();
     softmax_step(scratch_.scores, stride, rows, blocks, scratch_.bits, *scratch_.state);
-    const Real* values[chunk_blocks];
+    const block_kernels<Real>& kernels = *chunk[0].kernels;
+    const void* values[chunk_blocks];
+    const void* ahead[chunk_blocks];
     bool finite = true;
     for (index_t b = 0; b < blocks; ++b) {
       values[b] = chunk[b].values;
+      ahead[b] = rows <= split_rows ? upcoming(job, kv_head, next + b, chunk[b].values) : chunk[b].values;
       finite = finite && chunk[b].finite_values;
     }
     if (finite) {
-      value_blocks(scratch_.scores, stride, rows, values, blocks, padded, scratch_.state->rescale, scratch_.sums,
-                   padded);
+      kernels.values(scratch_.scores, stride, rows, values, ahead, blocks, padded, scratch_.state->rescale,
+                     scratch_.sums, padded);
       return;
     }
     for (index_t r = 0; r < rows; ++r)
@@ -247,9 +266,10 @@ class tile_runner {
     for (index_t b = 0; b < blocks; ++b) {
       const Real* weights = scratch_.scores + b * block_keys;
       if (chunk[b].finite_values) {
-        value_blocks(weights, stride, rows, values + b, 1, padded, scratch_.state->rescale, scratch_.sums, padded);
+        kernels.values(weights, stride, rows, values + b, ahead + b, 1, padded, scratch_.state->rescale, scratch_.sums,
+                       padded);
       } else {
-        value_block_with_holes(weights, stride, rows, values[b], padded, scratch_.sums, padded);
+        kernels.values_with_holes(weights, stride, rows, values[b], padded, scratch_.sums, padded);
       }
     }
   }
