@@ -2,6 +2,8 @@
 #ifndef POSENC_ATTENTION_MICRO_KERNEL_HPP
 #define POSENC_ATTENTION_MICRO_KERNEL_HPP
 
+#include <cstdint>
+
 #include "../simd/convert.hpp"
 #include "../simd/simd.hpp"
 #include "tile_shape.hpp"
@@ -114,11 +116,28 @@ void score_block(const Real* queries, index_t query_stride, index_t rows, const 
     });
 }
 
-/// The weighted sums of `rows` rows over some blocks, all panels. values[b] is the first panel of block b.
+/// The first and last + 1 of the blocks that some of `rows` rows see something of.
+struct block_span {
+  index_t first = 0, end = 0;
+};
+inline block_span seen_blocks(const std::uint64_t* bits, index_t rows, index_t blocks) noexcept {
+  block_span seen{blocks, 0};
+  for (index_t b = 0; b < blocks; ++b) {
+    std::uint64_t any = 0;
+    for (index_t r = 0; r < rows; ++r) any |= bits[r * chunk_blocks + b];
+    if (any == 0) continue;
+    seen.first = b < seen.first ? b : seen.first;
+    seen.end = b + 1;
+  }
+  return seen;
+}
+
+/// The weighted sums of `rows` rows over some blocks, all panels. values[b] is the first panel of block b. Rows that see
+/// nothing of a block, as `bits` say (see softmax_step), have no work with it where their neighbours do not either.
 template <int Rows, class Real, class Stored>
-void value_blocks(const Real* weights, index_t weight_stride, index_t rows, const Stored* const* values,
-                  const char* const* ahead, index_t blocks, index_t padded_value_dim, const Real* rescale, Real* out,
-                  index_t out_stride) noexcept {
+void value_blocks(const Real* weights, index_t weight_stride, const std::uint64_t* bits, index_t rows,
+                  const Stored* const* values, const char* const* ahead, index_t blocks, index_t padded_value_dim,
+                  const Real* rescale, Real* out, index_t out_stride) noexcept {
   using shape = tile_shape<Real>;
   const index_t panels = padded_value_dim / shape::width;
   const auto some_panels = [&](auto count, index_t p) {
@@ -130,7 +149,10 @@ void value_blocks(const Real* weights, index_t weight_stride, index_t rows, cons
       next[b] = ahead[b] + offset * static_cast<index_t>(sizeof(Stored));
     }
     for_row_tiles<Rows>(rows, [&](auto tile, index_t r) {
-      value_kernel<Real, tile, count>(weights + r * weight_stride, weight_stride, from, next, blocks, rescale + r,
+      const block_span seen = seen_blocks(bits + r * chunk_blocks, tile, blocks);
+      if (seen.end == 0) return;
+      value_kernel<Real, tile, count>(weights + r * weight_stride + seen.first * block_keys, weight_stride,
+                                      from + seen.first, next + seen.first, seen.end - seen.first, rescale + r,
                                       out + r * out_stride + p * shape::width, out_stride);
     });
   };
@@ -166,9 +188,9 @@ template <class Real>
 struct block_kernels {
   void (*score)(const Real* queries, index_t query_stride, index_t rows, const void* keys, index_t depth, Real* scores,
                 index_t score_stride, const void* ahead) noexcept;
-  void (*values)(const Real* weights, index_t weight_stride, index_t rows, const void* const* values,
-                 const void* const* ahead, index_t blocks, index_t padded_value_dim, const Real* rescale, Real* out,
-                 index_t out_stride) noexcept;
+  void (*values)(const Real* weights, index_t weight_stride, const std::uint64_t* bits, index_t rows,
+                 const void* const* values, const void* const* ahead, index_t blocks, index_t padded_value_dim,
+                 const Real* rescale, Real* out, index_t out_stride) noexcept;
   void (*values_with_holes)(const Real* weights, index_t weight_stride, index_t rows, const void* values,
                             index_t padded_value_dim, Real* out, index_t out_stride) noexcept;
 };
@@ -180,15 +202,17 @@ inline constexpr block_kernels<Real> block_kernels_of{
       score_block<Rows>(queries, query_stride, rows, static_cast<const Stored*>(keys), depth, scores, score_stride,
                         static_cast<const char*>(ahead));
     },
-    [](const Real* weights, index_t weight_stride, index_t rows, const void* const* values, const void* const* ahead,
-       index_t blocks, index_t padded_value_dim, const Real* rescale, Real* out, index_t out_stride) noexcept {
+    [](const Real* weights, index_t weight_stride, const std::uint64_t* bits, index_t rows, const void* const* values,
+       const void* const* ahead, index_t blocks, index_t padded_value_dim, const Real* rescale, Real* out,
+       index_t out_stride) noexcept {
       const Stored* from[chunk_blocks];
       const char* next[chunk_blocks];
       for (index_t b = 0; b < blocks; ++b) {
         from[b] = static_cast<const Stored*>(values[b]);
         next[b] = static_cast<const char*>(ahead[b]);
       }
-      value_blocks<Rows>(weights, weight_stride, rows, from, next, blocks, padded_value_dim, rescale, out, out_stride);
+      value_blocks<Rows>(weights, weight_stride, bits, rows, from, next, blocks, padded_value_dim, rescale, out,
+                         out_stride);
     },
     [](const Real* weights, index_t weight_stride, index_t rows, const void* values, index_t padded_value_dim,
        Real* out, index_t out_stride) noexcept {

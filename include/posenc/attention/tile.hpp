@@ -30,6 +30,8 @@ struct tile_scratch {
   double* positions = nullptr;
   tile_row* rows = nullptr;
   std::uint64_t* bits = nullptr;
+  index_t query_stride =
+      0;  ///< a multiple of a cache line, and not of several: rows of a register tile share no L1 set
   // The queries that `rotations` was prepared for.
   index_t prepared_sequence = -1, prepared_query = -1, prepared_count = 0;
 
@@ -37,7 +39,8 @@ struct tile_scratch {
     const index_t padded = call.layout().padded_value_dim();
     const index_t widest = call.head_dim > padded ? call.head_dim : padded;
     state = memory.take<softmax_state<Real>>(1);
-    queries = memory.take<Real>(tile_rows * call.head_dim);
+    query_stride = (call.head_dim + 31) / 16 * 16;
+    queries = memory.take<Real>(tile_rows * query_stride);
     scores = memory.take<Real>(tile_rows * score_stride);
     sums = memory.take<Real>(tile_rows * padded);
     row = memory.take<Real>(widest);
@@ -48,6 +51,11 @@ struct tile_scratch {
     blocks = memory.take<Real>(chunk_blocks * call.keys.scratch_elements);
     prepared_sequence = -1;
   }
+};
+
+/// Rows [first, end) of a tile.
+struct row_span {
+  index_t first = 0, end = 0;
 };
 
 /// What masks may know of the tile's queries together.
@@ -73,16 +81,18 @@ class tile_runner {
     for (index_t i = 0; i < job.rows * padded; ++i) scratch_.sums[i] = 0;
     if (!queries.any) return;
 
+    const index_t most = job.rows <= split_rows ? chunk_blocks : chunk_of_many_rows<Real>();
     index_t filled = 0;
     kv_pointer<Real> chunk[chunk_blocks];
     for (index_t b = 0; b < job.blocks; ++b) {
       const index_t block = sequence.first_block + job.first_block + b;
       const key_tokens& keys = call_.keys.tokens(call_.keys.context, block);
-      if (!see(sequence.batch, job.rows, queries, keys, filled)) continue;
+      const row_span seen = see(sequence.batch, job.rows, queries, keys, filled);
+      if (seen.first >= seen.end) continue;
       chunk[filled] = call_.keys.block(call_.keys.context, block, kv_head, job.rows,
                                        scratch_.blocks + filled * call_.keys.scratch_elements);
-      score(job.rows, chunk[filled], keys, filled);
-      if (++filled == chunk_blocks) {
+      score(seen, chunk[filled], keys, filled);
+      if (++filled == most) {
         accumulate(job, kv_head, b + 1, chunk, filled);
         filled = 0;
       }
@@ -122,7 +132,7 @@ class tile_runner {
     const auto scale = static_cast<Real>(call_.softcap > 0 ? call_.scale / call_.softcap : call_.scale);
     for (index_t r = 0; r < job.rows; ++r) {
       const tile_row& row = scratch_.rows[r];
-      Real* to = scratch_.queries + r * call_.head_dim;
+      Real* to = scratch_.queries + r * scratch_.query_stride;
       call_.load_q(call_.q.row(sequence.batch, row.head, row.query), call_.head_dim, to);
       if (call_.encoding.rotation != nullptr) {
         const index_t query = (job.first_row + r) / group - first_query;
@@ -172,25 +182,26 @@ class tile_runner {
     return all;
   }
 
-  /// Fills the bits of one block for all rows; false if nobody sees anything of it.
-  bool see(index_t batch, index_t rows, const query_summary& queries, const key_tokens& keys, index_t slot) const {
-    if (keys.count == 0 || keys.all_padding()) return false;
-    if (keys.last_document < queries.first_document || keys.first_document > queries.last_document) return false;
+  /// Fills the bits of one block for all rows; gives the rows that see something of it, and some of their neighbours.
+  row_span see(index_t batch, index_t rows, const query_summary& queries, const key_tokens& keys, index_t slot) const {
+    if (keys.count == 0 || keys.all_padding()) return {};
+    if (keys.last_document < queries.first_document || keys.first_document > queries.last_document) return {};
     const visibility seen = classify(queries.block, keys.summary(batch));
-    if (seen == visibility::none) return false;
+    if (seen == visibility::none) return {};
     const bool one_document =
         !queries.padding && queries.first_document == queries.last_document && keys.one_document();
     std::uint64_t* bits = scratch_.bits + slot;
     if (seen == visibility::all && one_document) {
       for (index_t r = 0; r < rows; ++r) bits[r * chunk_blocks] = low_bits(keys.count);
-      return true;
+      return {0, rows};
     }
-    std::uint64_t any = 0;
+    row_span seeing{rows, 0};
     for (index_t r = 0; r < rows; ++r) {
       const tile_row& row = scratch_.rows[r];
       std::uint64_t& mine = bits[r * chunk_blocks];
       if (r > 0 && row.query == scratch_.rows[r - 1].query && !call_.mask.functions->per_head) {
         mine = bits[(r - 1) * chunk_blocks];
+        if (mine != 0) seeing.end = r + 1;
         continue;
       }
       mine = one_document ? low_bits(keys.count) : document_bits(row.document, keys);
@@ -200,9 +211,13 @@ class tile_runner {
                           row.head,  position_span(row.position, static_cast<std::size_t>(call_.q_tokens.axes()))};
         mine = call_.mask.functions->row_bits(call_.mask.mask, query, keys, mine);
       }
-      any |= mine;
+      if (mine == 0) continue;
+      seeing.first = r < seeing.first ? r : seeing.first;
+      seeing.end = r + 1;
     }
-    return any != 0;
+    // Register tiles stay where they are for all rows.
+    seeing.first -= seeing.first % tile_shape<Real>::rows;
+    return seeing;
   }
 
   /// What the mask says of the tile's queries; where it differs between heads, of all heads of the group.
@@ -218,14 +233,15 @@ class tile_runner {
     return all;
   }
 
-  void score(index_t rows, const kv_pointer<Real>& block, const key_tokens& keys, index_t slot) const {
+  void score(row_span seen, const kv_pointer<Real>& block, const key_tokens& keys, index_t slot) const {
     constexpr index_t stride = tile_scratch<Real>::score_stride;
-    Real* scores = scratch_.scores + slot * block_keys;
-    block.kernels->score(scratch_.queries, call_.head_dim, rows, block.keys, call_.head_dim, scores, stride,
-                         block.values);
+    const index_t rows = seen.end - seen.first, q_stride = scratch_.query_stride;
+    Real* scores = scratch_.scores + seen.first * stride + slot * block_keys;
+    block.kernels->score(scratch_.queries + seen.first * q_stride, q_stride, rows, block.keys, call_.head_dim, scores,
+                         stride, block.values);
     if (call_.softcap > 0) softcap_block(scores, stride, rows, call_.softcap);
     if (call_.encoding.bias != nullptr)
-      call_.encoding.bias->add(call_.encoding.encoding, scores, stride, scratch_.rows, rows, keys);
+      call_.encoding.bias->add(call_.encoding.encoding, scores, stride, scratch_.rows + seen.first, rows, keys);
   }
 
   /// What is read after block b of the job is done, or `otherwise`: the keys of block b, or those of the next KV head.
@@ -256,8 +272,8 @@ class tile_runner {
       finite = finite && chunk[b].finite_values;
     }
     if (finite) {
-      kernels.values(scratch_.scores, stride, rows, values, ahead, blocks, padded, scratch_.state->rescale,
-                     scratch_.sums, padded);
+      kernels.values(scratch_.scores, stride, scratch_.bits, rows, values, ahead, blocks, padded,
+                     scratch_.state->rescale, scratch_.sums, padded);
       return;
     }
     for (index_t r = 0; r < rows; ++r)
@@ -266,8 +282,8 @@ class tile_runner {
     for (index_t b = 0; b < blocks; ++b) {
       const Real* weights = scratch_.scores + b * block_keys;
       if (chunk[b].finite_values) {
-        kernels.values(weights, stride, rows, values + b, ahead + b, 1, padded, scratch_.state->rescale, scratch_.sums,
-                       padded);
+        kernels.values(weights, stride, scratch_.bits + b, rows, values + b, ahead + b, 1, padded,
+                       scratch_.state->rescale, scratch_.sums, padded);
       } else {
         kernels.values_with_holes(weights, stride, rows, values[b], padded, scratch_.sums, padded);
       }

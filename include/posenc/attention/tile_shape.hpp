@@ -31,10 +31,19 @@ struct tile_shape {
 };
 
 /// Rows of a score tile: queries times heads that share a KV head. A multiple of every register tile's rows.
-inline constexpr index_t tile_rows = 96;
+inline constexpr index_t tile_rows = 192;
 
-/// Key blocks that one score tile spans. tile_rows x chunk_blocks x block_keys scores stay in L2.
+/// The most key blocks that one score tile spans. tile_rows x chunk_blocks x block_keys scores stay in L2.
 inline constexpr index_t chunk_blocks = 4;
+
+/// Key blocks that a tile of many rows spans: the panels of values that one register tile reads, and the next reads again,
+/// fill at most two thirds of an L1 cache of 48 KiB.
+template <class Real>
+constexpr index_t chunk_of_many_rows() noexcept {
+  constexpr index_t bytes = block_keys * tile_shape<Real>::vectors * simd::vec<Real>::lanes * index_t{sizeof(Real)};
+  constexpr index_t fitting = 32 * 1024 / bytes;
+  return fitting < 1 ? 1 : fitting < chunk_blocks ? fitting : chunk_blocks;
+}
 
 /// With at most this many rows, the keys of a sequence are split into ranges that can run in parallel.
 inline constexpr index_t split_rows = 16;
