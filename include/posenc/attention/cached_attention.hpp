@@ -50,6 +50,11 @@ struct cached_keys {
       const auto& me = *static_cast<const cached_keys*>(self);
       return me.cache->block_data(me.places[block].sequence, me.places[block].block, kv_head);
     };
+    result.longest_key = [](const void* self, index_t block, index_t kv_head) -> double {
+      const auto& me = *static_cast<const cached_keys*>(self);
+      const place at = me.places[block];
+      return me.cache->longest_key(at.sequence, at.block, kv_head);
+    };
     return result;
   }
 };

@@ -59,6 +59,8 @@ struct key_source {
   kv_pointer<Real> (*block)(const void*, index_t block, index_t kv_head, index_t rows, Real* scratch) = nullptr;
   /// Where a block's bytes are, to be fetched ahead; null if they are not known before they are asked for.
   const void* (*address)(const void*, index_t block, index_t kv_head) = nullptr;
+  /// At least the length of every key of a block; negative if that is not known.
+  double (*longest_key)(const void*, index_t block, index_t kv_head) = nullptr;
   index_t scratch_elements = 0;
 };
 

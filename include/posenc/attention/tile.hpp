@@ -6,52 +6,13 @@
 
 #include "call.hpp"
 #include "micro_kernel.hpp"
+#include "reach_limit.hpp"
 #include "score_pass.hpp"
+#include "tile_scratch.hpp"
 #include "workspace.hpp"
 
 /// One score tile: some rows (queries times the heads of a group) of one KV head against a range of key blocks.
 namespace posenc::inline POSENC_ABI::detail {
-
-/// A tile's work, before the KV head is chosen.
-struct tile_job {
-  index_t sequence = 0;
-  index_t first_row = 0, rows = 0;      ///< row r is query r / group, head r % group of the KV head
-  index_t first_block = 0, blocks = 0;  ///< relative to the sequence's
-  index_t first_partial = -1;           ///< row of the partial results that it fills; -1: the tile finishes its rows
-};
-
-/// What one worker needs; reused from tile to tile.
-template <class Real>
-struct tile_scratch {
-  static constexpr index_t score_stride = chunk_blocks * block_keys + 16;  // off a common 4 KiB phase
-
-  softmax_state<Real>* state = nullptr;
-  Real *queries = nullptr, *scores = nullptr, *sums = nullptr, *row = nullptr, *rotations = nullptr, *blocks = nullptr;
-  double* positions = nullptr;
-  tile_row* rows = nullptr;
-  std::uint64_t* bits = nullptr;
-  index_t query_stride =
-      0;  ///< a multiple of a cache line, and not of several: rows of a register tile share no L1 set
-  // The queries that `rotations` was prepared for.
-  index_t prepared_sequence = -1, prepared_query = -1, prepared_count = 0;
-
-  void take(bump_allocator& memory, const attention_call<Real>& call) {
-    const index_t padded = call.layout().padded_value_dim();
-    const index_t widest = call.head_dim > padded ? call.head_dim : padded;
-    state = memory.take<softmax_state<Real>>(1);
-    query_stride = (call.head_dim + 31) / 16 * 16;
-    queries = memory.take<Real>(tile_rows * query_stride);
-    scores = memory.take<Real>(tile_rows * score_stride);
-    sums = memory.take<Real>(tile_rows * padded);
-    row = memory.take<Real>(widest);
-    rotations = memory.take<Real>(tile_rows * call.rotation_size());
-    positions = memory.take<double>(tile_rows * call.q_tokens.axes());
-    rows = memory.take<tile_row>(tile_rows);
-    bits = memory.take<std::uint64_t>(tile_rows * chunk_blocks);
-    blocks = memory.take<Real>(chunk_blocks * call.keys.scratch_elements);
-    prepared_sequence = -1;
-  }
-};
 
 /// Rows [first, end) of a tile.
 struct row_span {
@@ -82,22 +43,29 @@ class tile_runner {
     if (!queries.any) return;
 
     const index_t most = job.rows <= split_rows ? chunk_blocks : chunk_of_many_rows<Real>();
-    index_t filled = 0;
+    index_t filled = 0, places = 0;
     kv_pointer<Real> chunk[chunk_blocks];
-    for (index_t b = 0; b < job.blocks; ++b) {
+    const reach_limit<Real> reach(call_, scratch_, job, kv_head);
+    for (index_t step = 0; step < job.blocks; ++step) {
+      const index_t b = reach.nearest_first(step);
       const index_t block = sequence.first_block + job.first_block + b;
       const key_tokens& keys = call_.keys.tokens(call_.keys.context, block);
       const row_span seen = see(sequence.batch, job.rows, queries, keys, filled);
       if (seen.first >= seen.end) continue;
-      chunk[filled] = call_.keys.block(call_.keys.context, block, kv_head, job.rows,
-                                       scratch_.blocks + filled * call_.keys.scratch_elements);
-      score(seen, chunk[filled], keys, filled);
-      if (++filled == most) {
-        accumulate(job, kv_head, b + 1, chunk, filled);
-        filled = 0;
+      // What is left out keeps its place, so that sums are made of the same parts.
+      ++places;
+      if (!reach.beyond(block, keys)) {
+        chunk[filled] = call_.keys.block(call_.keys.context, block, kv_head, job.rows,
+                                         scratch_.blocks + filled * call_.keys.scratch_elements);
+        score(seen, chunk[filled], keys, filled);
+        ++filled;
+      }
+      if (places == most) {
+        if (filled > 0) accumulate(job, kv_head, reach, step + 1, chunk, filled);
+        filled = places = 0;
       }
     }
-    if (filled > 0) accumulate(job, kv_head, job.blocks, chunk, filled);
+    if (filled > 0) accumulate(job, kv_head, reach, job.blocks, chunk, filled);
   }
 
  private:
@@ -235,30 +203,36 @@ class tile_runner {
 
   void score(row_span seen, const kv_pointer<Real>& block, const key_tokens& keys, index_t slot) const {
     constexpr index_t stride = tile_scratch<Real>::score_stride;
-    const index_t rows = seen.end - seen.first, q_stride = scratch_.query_stride;
-    Real* scores = scratch_.scores + seen.first * stride + slot * block_keys;
-    block.kernels->score(scratch_.queries + seen.first * q_stride, q_stride, rows, block.keys, call_.head_dim, scores,
-                         stride, block.values);
-    if (call_.softcap > 0) softcap_block(scores, stride, rows, call_.softcap);
-    if (call_.encoding.bias != nullptr)
-      call_.encoding.bias->add(call_.encoding.encoding, scores, stride, scratch_.rows + seen.first, rows, keys);
-  }
-
-  /// What is read after block b of the job is done, or `otherwise`: the keys of block b, or those of the next KV head.
-  const void* upcoming(const tile_job& job, index_t kv_head, index_t b, const void* otherwise) const {
-    if (call_.keys.address == nullptr) return otherwise;
-    if (b >= job.blocks) {
-      b -= job.blocks;
-      ++kv_head;
-      if (b >= job.blocks || kv_head >= call_.kv_heads) return otherwise;
+    const index_t q_stride = scratch_.query_stride;
+    // With more to do for each score, some rows at a time, so that they are still in the first cache.
+    const bool plain = !(call_.softcap > 0) && call_.encoding.bias == nullptr;
+    for (index_t first = seen.first; first < seen.end; first += plain ? tile_rows : warm_rows) {
+      const index_t left = seen.end - first, rows = plain || left < warm_rows ? left : warm_rows;
+      Real* scores = scratch_.scores + first * stride + slot * block_keys;
+      block.kernels->score(scratch_.queries + first * q_stride, q_stride, rows, block.keys, call_.head_dim, scores,
+                           stride, block.values);
+      if (call_.softcap > 0) softcap_block(scores, stride, rows, call_.softcap);
+      if (call_.encoding.bias != nullptr)
+        call_.encoding.bias->add(call_.encoding.encoding, scores, stride, scratch_.rows + first, rows, keys);
     }
-    return call_.keys.address(call_.keys.context, call_.sequences[job.sequence].first_block + job.first_block + b,
-                              kv_head);
   }
 
-  /// Softmax and values of the blocks of a chunk; block `next` of the job is the first one after it.
-  void accumulate(const tile_job& job, index_t kv_head, index_t next, const kv_pointer<Real>* chunk,
-                  index_t blocks) const {
+  /// What is read at a step: the keys of that block, past the last one those of the next KV head; or `otherwise`.
+  const void* upcoming(const tile_job& job, index_t kv_head, const reach_limit<Real>& reach, index_t step,
+                       const void* otherwise) const {
+    if (call_.keys.address == nullptr) return otherwise;
+    if (step >= job.blocks) {
+      step -= job.blocks;
+      ++kv_head;
+      if (step >= job.blocks || kv_head >= call_.kv_heads) return otherwise;
+    }
+    const index_t first = call_.sequences[job.sequence].first_block + job.first_block;
+    return call_.keys.address(call_.keys.context, first + reach.nearest_first(step), kv_head);
+  }
+
+  /// Softmax and values of the blocks of a chunk; step `next` of the job is the first one after it.
+  void accumulate(const tile_job& job, index_t kv_head, const reach_limit<Real>& reach, index_t next,
+                  const kv_pointer<Real>* chunk, index_t blocks) const {
     constexpr index_t stride = tile_scratch<Real>::score_stride;
     const index_t rows = job.rows, padded = call_.layout().padded_value_dim();
     softmax_step(scratch_.scores, stride, rows, blocks, scratch_.bits, *scratch_.state);
@@ -268,7 +242,7 @@ class tile_runner {
     bool finite = true;
     for (index_t b = 0; b < blocks; ++b) {
       values[b] = chunk[b].values;
-      ahead[b] = rows <= split_rows ? upcoming(job, kv_head, next + b, chunk[b].values) : chunk[b].values;
+      ahead[b] = rows <= split_rows ? upcoming(job, kv_head, reach, next + b, chunk[b].values) : chunk[b].values;
       finite = finite && chunk[b].finite_values;
     }
     if (finite) {

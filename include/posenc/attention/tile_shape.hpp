@@ -33,6 +33,9 @@ struct tile_shape {
 /// Rows of a score tile: queries times heads that share a KV head. A multiple of every register tile's rows.
 inline constexpr index_t tile_rows = 192;
 
+/// Rows whose scores of one block stay in L1 beside its keys. A multiple of every register tile's rows.
+inline constexpr index_t warm_rows = 48;
+
 /// The most key blocks that one score tile spans. tile_rows x chunk_blocks x block_keys scores stay in L2.
 inline constexpr index_t chunk_blocks = 4;
 
