@@ -218,7 +218,7 @@ comparison compare_decode(const std::string& encoding, const shape& s) {
   struct buffers {
     posenc::any_encoding encoding;
     posenc::kv_cache<T> cache;
-    buffer<T> q, k, v, out, footprint;
+    buffer<T> q, k, v, out;
     buffer<real> scores, row;
     posenc::workspace memory;
   };
@@ -230,7 +230,6 @@ comparison compare_decode(const std::string& encoding, const shape& s) {
                                                buffer<T>(elements),
                                                buffer<T>(elements),
                                                buffer<T>(s.heads * s.head_dim),
-                                               buffer<T>(2 * elements),
                                                buffer<real>(s.tokens),
                                                buffer<real>(s.head_dim),
                                                {}});
@@ -251,15 +250,18 @@ comparison compare_decode(const std::string& encoding, const shape& s) {
     posenc::attention(query(all->q), all->cache, query(all->out), now, all->encoding, posenc::causal{}, options, *on);
   };
   result.bytes = 2.0 * static_cast<double>(elements) * sizeof(T);
-  // Each thread reads its share.
-  const auto share = static_cast<index_t>(result.bytes) / s.threads / 4096 * 4096;
+  // The limit reads the cache's own memory once, each thread its share of the blocks.
   result.references.push_back({"limit",
-                               [all, on, share] {
-                                 const auto* from = reinterpret_cast<const char*>(all->footprint.data());
-                                 on->parallel_for(on->concurrency(),
-                                                  [&](index_t t) { posenc_bench::read(from + t * share, share); });
+                               [all, on, s] {
+                                 const posenc::kv_cache<T>& cache = all->cache;
+                                 const index_t count = cache.blocks(0) * s.kv_heads, n = on->concurrency();
+                                 on->parallel_for(n, [&](index_t t) {
+                                   for (index_t i = count * t / n; i < count * (t + 1) / n; ++i)
+                                     posenc_bench::read(cache.block_data(0, i / s.kv_heads, i % s.kv_heads),
+                                                        cache.layout().elements() * static_cast<index_t>(sizeof(T)));
+                                 });
                                },
-                               static_cast<double>(share * s.threads)});
+                               result.bytes});
   result.references.push_back({"baseline",
                                [all, s] {
                                  const index_t group = s.heads / s.kv_heads;

@@ -171,6 +171,7 @@ void attention(const Q& q, const K& k, const V& v, Out&& out, const token_pair& 
     keys.k = detail::byte_rows_of(tensor_view<const key_type>(k_view));
     keys.v = detail::byte_rows_of(tensor_view<const key_type>(v_view));
     keys.load = detail::row_loader_of<real, key_type>;
+    keys.direct = std::is_same_v<real, key_type>;
     keys.tokens = tokens.k;
     keys.encoding = call.encoding;
     detail::run_attention(call, keys, q_view.batch(), options.memory, executor);

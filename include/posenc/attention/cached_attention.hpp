@@ -30,18 +30,30 @@ struct cached_keys {
       return me.cache->block_tokens(me.places[block].sequence, me.places[block].block);
     };
     if constexpr (!std::is_same_v<T, real>) result.scratch_elements = cache->layout().elements();
-    result.block = [](const void* self, index_t block, index_t kv_head, real* scratch) -> kv_pointer<real> {
+    result.block = [](const void* self, index_t block, index_t kv_head, index_t rows,
+                      real* scratch) -> kv_pointer<real> {
       const auto& me = *static_cast<const cached_keys*>(self);
       const place at = me.places[block];
       const T* stored = me.cache->block_data(at.sequence, at.block, kv_head);
-      const real* data = nullptr;
-      if constexpr (std::is_same_v<T, real>) {
-        data = stored;
-      } else {
+      const index_t keys = me.cache->layout().key_elements();
+      const bool finite = me.cache->finite_values(at.sequence, at.block, kv_head);
+      if constexpr (!std::is_same_v<T, real>) {
+        // Few rows are done before a copy would pay.
+        if (rows <= split_rows) return {stored, stored + keys, finite, &block_kernels_of<real, T, streaming_rows>};
         simd::load_row(stored, me.cache->layout().elements(), scratch);
-        data = scratch;
+        return {scratch, scratch + keys, finite, kernels_for<real>(rows)};
+      } else {
+        return {stored, stored + keys, finite, kernels_for<real>(rows)};
       }
-      return {data, data + me.cache->layout().key_elements(), me.cache->finite_values(at.sequence, at.block, kv_head)};
+    };
+    result.address = [](const void* self, index_t block, index_t kv_head) -> const void* {
+      const auto& me = *static_cast<const cached_keys*>(self);
+      return me.cache->block_data(me.places[block].sequence, me.places[block].block, kv_head);
+    };
+    result.longest_key = [](const void* self, index_t block, index_t kv_head) -> double {
+      const auto& me = *static_cast<const cached_keys*>(self);
+      const place at = me.places[block];
+      return me.cache->longest_key(at.sequence, at.block, kv_head);
     };
     return result;
   }

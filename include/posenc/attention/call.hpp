@@ -8,6 +8,7 @@
 #include "../core/tokens.hpp"
 #include "key_tokens.hpp"
 #include "kv_block.hpp"
+#include "micro_kernel.hpp"
 #include "options.hpp"
 #include "policies.hpp"
 
@@ -42,13 +43,26 @@ auto byte_rows_of(const tensor_view<T>& x) noexcept {
   return byte_rows<pointer>{x.data_handle(), bytes(0), bytes(1), bytes(2)};
 }
 
+/// One KV head of one block, and the kernels that read the type that it is stored in.
+template <class Real>
+struct kv_pointer {
+  const void *keys = nullptr, *values = nullptr;
+  bool finite_values = true;
+  const block_kernels<Real>* kernels = nullptr;
+};
+
 /// Where blocks of keys come from: packed for the call, packed when asked for, or a cache.
 template <class Real>
 struct key_source {
   const void* context = nullptr;
   const key_tokens& (*tokens)(const void*, index_t block) = nullptr;
-  /// One KV head of a block; it may stand in `scratch`, which has room for `scratch_elements` numbers.
-  kv_pointer<Real> (*block)(const void*, index_t block, index_t kv_head, Real* scratch) = nullptr;
+  /// One KV head of a block for a tile of `rows` rows; it may stand in `scratch`, which has room for `scratch_elements`
+  /// numbers.
+  kv_pointer<Real> (*block)(const void*, index_t block, index_t kv_head, index_t rows, Real* scratch) = nullptr;
+  /// Where a block's bytes are, to be fetched ahead; null if they are not known before they are asked for.
+  const void* (*address)(const void*, index_t block, index_t kv_head) = nullptr;
+  /// At least the length of every key of a block; negative if that is not known.
+  double (*longest_key)(const void*, index_t block, index_t kv_head) = nullptr;
   index_t scratch_elements = 0;
 };
 

@@ -2,6 +2,7 @@
 #ifndef POSENC_ATTENTION_KV_BLOCK_HPP
 #define POSENC_ATTENTION_KV_BLOCK_HPP
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -54,7 +55,8 @@ template <class Real, class T>
 inline constexpr row_storer<Real> row_storer_of =
     [](const Real* from, index_t n, void* to) { simd::store_row(from, n, static_cast<T*>(to)); };
 
-/// Whether none of n numbers is an infinity or a NaN.
+/// Whether none of n numbers is an infinity or a NaN. An exponent of all ones is the one that carries into the sign when
+/// its lowest bit is added.
 template <scalar T>
 bool all_finite(const T* x, index_t n) noexcept {
   using bits = std::conditional_t<sizeof(T) == 2, std::uint16_t,
@@ -63,20 +65,50 @@ bool all_finite(const T* x, index_t n) noexcept {
                                               : sizeof(T) == 4             ? 0x7f80'0000u
                                               : dtype_of<T> == dtype::half ? 0x7c00u
                                                                            : 0x7f80u);
-  bool bad = false;
-  for (index_t i = 0; i < n; ++i) {
+  constexpr auto lowest = static_cast<bits>(exponent & (~exponent + 1)), sign = static_cast<bits>(exponent + lowest);
+  using vector = simd::backend::vector<bits>;
+  constexpr auto lanes = static_cast<index_t>(sizeof(vector) / sizeof(T));
+  const vector exponents = vector{} + exponent, lowests = vector{} + lowest;
+  vector carried{};
+  index_t i = 0;
+  for (; i + lanes <= n; i += lanes)
+    carried |= (simd::backend::load<vector>(reinterpret_cast<const bits*>(x + i)) & exponents) + lowests;
+  bits found = 0;
+  for (index_t lane = 0; lane < lanes; ++lane) found = static_cast<bits>(found | carried[lane]);
+  for (; i < n; ++i) {
     bits b;
     std::memcpy(&b, x + i, sizeof b);
-    bad |= (b & exponent) == exponent;
+    found = static_cast<bits>(found | ((b & exponent) + lowest));
   }
-  return !bad;
+  return (found & sign) == 0;
 }
 
-/// Writes rows [0, count) of `rows` ([count][head_dim], rotated) to slots first_slot, first_slot + 1, ... of a block's
+/// A number that no key of packed `keys` is longer than, or -1 if an element is not finite or the square overflows.
+template <class T>
+POSENC_NOINLINE double longest_key_of(const T* keys, index_t head_dim) noexcept {
+  using real = compute_type<T>;
+  constexpr index_t lanes = simd::vec<real>::lanes;
+  double longest = 0;
+  for (index_t j = 0; j < block_keys; j += lanes) {
+    simd::vec<real> sum(real{0});
+    for (index_t d = 0; d < head_dim; ++d) {
+      const simd::vec<real> x = simd::load_as<real>(keys + d * block_keys + j);
+      sum = simd::fma(x, x, sum);
+    }
+    real squares[lanes];
+    simd::store(squares, sum);
+    if (!all_finite(squares, lanes)) return -1;
+    for (index_t lane = 0; lane < lanes; ++lane)
+      longest = static_cast<double>(squares[lane]) > longest ? static_cast<double>(squares[lane]) : longest;
+  }
+  return std::sqrt(longest) * (1 + 1e-4);  // sums round
+}
+
+/// Writes rows [0, count) of `rows` ([count][head_dim], `row_stride` apart, rotated) to slots first_slot, first_slot + 1, ... of a block's
 /// keys, rounded once to T. Whole squares of registers go through a transpose.
 template <class T, class Real>
-POSENC_NOINLINE void pack_keys(const Real* rows, index_t count, index_t first_slot, index_t head_dim,
-                               T* keys) noexcept {
+POSENC_NOINLINE void pack_keys(const Real* rows, index_t row_stride, index_t count, index_t first_slot,
+                               index_t head_dim, T* keys) noexcept {
   constexpr index_t lanes = simd::vec<Real>::lanes;
   for (index_t j = 0; j < count; j += lanes)
     for (index_t d = 0; d < head_dim; d += lanes) {
@@ -85,13 +117,13 @@ POSENC_NOINLINE void pack_keys(const Real* rows, index_t count, index_t first_sl
       if (n == lanes && m == lanes) {
         simd::vec<Real> square[lanes];
         simd::unroll<lanes>([&](auto i)
-                                POSENC_INLINE_LAMBDA { square[i] = simd::load(rows + (j + i) * head_dim + d); });
+                                POSENC_INLINE_LAMBDA { square[i] = simd::load(rows + (j + i) * row_stride + d); });
         simd::transpose(square);
         simd::unroll<lanes>([&](auto i) POSENC_INLINE_LAMBDA { simd::store_as(to + i * block_keys, square[i]); });
       } else {
         Real column[lanes];
         for (index_t c = 0; c < m; ++c) {
-          for (index_t r = 0; r < n; ++r) column[r] = rows[(j + r) * head_dim + d + c];
+          for (index_t r = 0; r < n; ++r) column[r] = rows[(j + r) * row_stride + d + c];
           simd::store_row(column, n, to + c * block_keys);
         }
       }
@@ -120,14 +152,6 @@ void clear_slots(index_t count, const kv_layout<T>& layout, T* keys, T* values) 
     for (index_t j = count; j < block_keys; ++j)
       for (index_t c = 0; c < kv_layout<T>::width; ++c) values[layout.value_index(j, d) + c] = T(0);
 }
-
-/// One KV head of one block, ready for the kernel.
-template <class Real>
-struct kv_pointer {
-  const Real* keys = nullptr;
-  const Real* values = nullptr;
-  bool finite_values = true;
-};
 
 }  // namespace detail
 

@@ -156,13 +156,18 @@ class kv_cache {
   bool finite_values(index_t sequence, index_t block, index_t kv_head) const noexcept {
     return block_at(sequence, block).finite[static_cast<std::size_t>(kv_head)] != 0;
   }
+  /// No key of the block is longer; negative if that is not known.
+  double longest_key(index_t sequence, index_t block, index_t kv_head) const noexcept {
+    return block_at(sequence, block).longest[static_cast<std::size_t>(kv_head)];
+  }
 
  private:
   struct cache_block {
     detail::key_tokens tokens;
     std::unique_ptr<double[]> positions;
-    std::unique_ptr<T[]> data;
+    detail::aligned_array<T> data;
     std::vector<std::uint8_t> finite;
+    std::vector<double> longest;
   };
   struct one_sequence {
     std::vector<std::unique_ptr<cache_block>> blocks;
@@ -186,8 +191,9 @@ class kv_cache {
       auto block = std::make_unique<cache_block>();
       const auto heads = static_cast<std::size_t>(shape_.kv_heads);
       block->positions = std::make_unique<double[]>(static_cast<std::size_t>(shape_.axes * block_keys));
-      block->data = std::make_unique<T[]>(heads * static_cast<std::size_t>(layout().elements()));
+      block->data = detail::make_aligned_array<T>(shape_.kv_heads * layout().elements());
       block->finite.assign(heads, 1);
+      block->longest.assign(heads, 0);
       sequence.blocks.push_back(std::move(block));
     }
     cache_block& block = *sequence.blocks[at];
@@ -195,7 +201,8 @@ class kv_cache {
       block.tokens = detail::key_tokens{};
       block.tokens.first_index = length;
       std::fill(block.finite.begin(), block.finite.end(), std::uint8_t{1});
-      std::fill_n(block.data.get(), shape_.kv_heads * layout().elements(), T(0));
+      std::memset(static_cast<void*>(block.data.get()), 0,
+                  static_cast<std::size_t>(shape_.kv_heads * layout().elements()) * sizeof(T));
     }
     return block;
   }
@@ -236,7 +243,7 @@ class kv_cache {
           if (policy.rotation != nullptr)
             policy.rotation->apply(policy.encoding, rotation, rotations + j * size, h, rows + j * shape_.head_dim);
         }
-        detail::pack_keys(rows, n, slot, shape_.head_dim, keys);
+        detail::pack_keys(rows, shape_.head_dim, n, slot, shape_.head_dim, keys);
         bool finite = true;
         for (index_t j = 0; j < n; ++j) {
           simd::load_row(v.row(0, h, first + j), shape_.value_dim, rows);
@@ -245,6 +252,9 @@ class kv_cache {
           for (index_t d = 0; d < layout().padded_value_dim(); d += layout().width)
             finite = detail::all_finite(values + layout().value_index(slot + j, d), layout().width) && finite;
         }
+        // Decoding fills a block key by key: its bound is made when it is full.
+        block.longest[static_cast<std::size_t>(h)] =
+            slot + n == block_keys ? detail::longest_key_of(keys, shape_.head_dim) : -1;
         std::uint8_t& flag = block.finite[static_cast<std::size_t>(h)];
         flag = static_cast<std::uint8_t>(flag != 0 && finite);
       }

@@ -2,6 +2,9 @@
 #ifndef POSENC_ATTENTION_MICRO_KERNEL_HPP
 #define POSENC_ATTENTION_MICRO_KERNEL_HPP
 
+#include <cstdint>
+
+#include "../simd/convert.hpp"
 #include "../simd/simd.hpp"
 #include "tile_shape.hpp"
 
@@ -9,64 +12,84 @@
 /// reaches them, and they are never inlined into their callers (compilers then spill in the inner loops).
 namespace posenc::inline POSENC_ABI::detail {
 
-/// scores[r][c] = sum over d of queries[r][d] * keys[d][c], for Rows rows and tile_shape::width columns.
-/// queries: rows `query_stride` apart. keys: [depth][block_keys], at the first column. scores: rows `score_stride` apart.
-template <class Real, int Rows>
-POSENC_NOINLINE void score_kernel(const Real* queries, index_t query_stride, const Real* keys, index_t depth,
-                                  Real* scores, index_t score_stride) noexcept {
+/// Fetches the cache line of an address into the second cache; any address is allowed.
+POSENC_ALWAYS_INLINE void fetch_ahead(const void* at) noexcept { __builtin_prefetch(at, 0, 2); }
+
+/// Kernels of few rows are fed by memory and not by the first cache: while they go through n bytes they fetch n bytes of
+/// what is read next, in step with their own.
+template <class Real, int Rows, index_t Bytes>
+POSENC_ALWAYS_INLINE void fetch_step(const char* ahead) noexcept {
+  if constexpr (Rows < tile_shape<Real>::rows)
+    simd::unroll<static_cast<int>((Bytes + 63) / 64)>([&](auto line)
+                                                          POSENC_INLINE_LAMBDA { fetch_ahead(ahead + 64 * line); });
+}
+
+/// scores[r][c] = sum over d of queries[r][d] * keys[d][c], for Rows rows and Vectors registers of columns.
+/// queries: rows `query_stride` apart. keys: [depth][block_keys], at the first column, of the compute type or narrower.
+/// scores: rows `score_stride` apart.
+template <class Real, int Rows, int Vectors, class Stored>
+POSENC_NOINLINE void score_kernel(const Real* queries, index_t query_stride, const Stored* keys, index_t depth,
+                                  Real* scores, index_t score_stride, const char* ahead) noexcept {
   using simd::vec;
-  using shape = tile_shape<Real>;
-  vec<Real> sum[Rows][shape::vectors];
+  constexpr index_t lanes = vec<Real>::lanes;
+  vec<Real> sum[Rows][Vectors];
   simd::unroll<Rows>([&](auto r) POSENC_INLINE_LAMBDA {
-    simd::unroll<shape::vectors>([&](auto c) POSENC_INLINE_LAMBDA { sum[r][c] = vec<Real>(Real{0}); });
+    simd::unroll<Vectors>([&](auto c) POSENC_INLINE_LAMBDA { sum[r][c] = vec<Real>(Real{0}); });
   });
   for (index_t d = 0; d < depth; ++d) {
-    vec<Real> key[shape::vectors];
-    simd::unroll<shape::vectors>(
-        [&](auto c) POSENC_INLINE_LAMBDA { key[c] = simd::load(keys + d * block_keys + c * shape::lanes); });
+    constexpr index_t step = block_keys * static_cast<index_t>(sizeof(Stored));
+    fetch_step<Real, Rows, step * Vectors * lanes / block_keys>(ahead + d * step);
+    vec<Real> key[Vectors];
+    simd::unroll<Vectors>(
+        [&](auto c) POSENC_INLINE_LAMBDA { key[c] = simd::load_as<Real>(keys + d * block_keys + c * lanes); });
     simd::unroll<Rows>([&](auto r) POSENC_INLINE_LAMBDA {
       const vec<Real> query(queries[r * query_stride + d]);
-      simd::unroll<shape::vectors>([&](auto c)
-                                       POSENC_INLINE_LAMBDA { sum[r][c] = simd::fma(query, key[c], sum[r][c]); });
+      simd::unroll<Vectors>([&](auto c) POSENC_INLINE_LAMBDA { sum[r][c] = simd::fma(query, key[c], sum[r][c]); });
     });
   }
   simd::unroll<Rows>([&](auto r) POSENC_INLINE_LAMBDA {
-    simd::unroll<shape::vectors>(
-        [&](auto c) POSENC_INLINE_LAMBDA { simd::store(scores + r * score_stride + c * shape::lanes, sum[r][c]); });
+    simd::unroll<Vectors>([&](auto c)
+                              POSENC_INLINE_LAMBDA { simd::store(scores + r * score_stride + c * lanes, sum[r][c]); });
   });
 }
 
 /// out[r][c] = out[r][c] * rescale[r] + sum over the keys j of all blocks of weights[r][j] * values[j][c], for Rows rows
-/// and one panel. weights: block b's keys begin at b * block_keys. values[b]: panel [block_keys][tile_shape::width] of
-/// block b.
-template <class Real, int Rows>
-POSENC_NOINLINE void value_kernel(const Real* weights, index_t weight_stride, const Real* const* values, index_t blocks,
-                                  const Real* rescale, Real* out, index_t out_stride) noexcept {
+/// and Panels panels. weights: block b's keys begin at b * block_keys. values[b]: the first of the panels
+/// [block_keys][tile_shape::width] of block b, of the compute type or narrower; ahead[b]: what to fetch meanwhile.
+template <class Real, int Rows, int Panels, class Stored>
+POSENC_NOINLINE void value_kernel(const Real* weights, index_t weight_stride, const Stored* const* values,
+                                  const char* const* ahead, index_t blocks, const Real* rescale, Real* out,
+                                  index_t out_stride) noexcept {
   using simd::vec;
   using shape = tile_shape<Real>;
-  vec<Real> sum[Rows][shape::vectors];
+  constexpr int vectors = Panels * shape::panel_vectors;
+  constexpr index_t lanes = vec<Real>::lanes, width = shape::width, panel = block_keys * width;
+  vec<Real> sum[Rows][vectors];
   simd::unroll<Rows>([&](auto r) POSENC_INLINE_LAMBDA {
     const vec<Real> factor(rescale[r]);
-    simd::unroll<shape::vectors>(
-        [&](auto c) POSENC_INLINE_LAMBDA { sum[r][c] = simd::load(out + r * out_stride + c * shape::lanes) * factor; });
+    simd::unroll<vectors>(
+        [&](auto c) POSENC_INLINE_LAMBDA { sum[r][c] = simd::load(out + r * out_stride + c * lanes) * factor; });
   });
   for (index_t b = 0; b < blocks; ++b) {
-    const Real* panel = values[b];
+    const Stored* value_rows = values[b];
     const Real* weight = weights + b * block_keys;
     for (index_t j = 0; j < block_keys; ++j) {
-      vec<Real> value[shape::vectors];
-      simd::unroll<shape::vectors>(
-          [&](auto c) POSENC_INLINE_LAMBDA { value[c] = simd::load(panel + j * shape::width + c * shape::lanes); });
+      constexpr index_t step = Panels * width * static_cast<index_t>(sizeof(Stored));
+      fetch_step<Real, Rows, step>(ahead[b] + j * step);
+      vec<Real> value[vectors];
+      simd::unroll<vectors>([&](auto c) POSENC_INLINE_LAMBDA {
+        constexpr index_t in_panel = c % shape::panel_vectors, before = c / shape::panel_vectors;
+        value[c] = simd::load_as<Real>(value_rows + before * panel + j * width + in_panel * lanes);
+      });
       simd::unroll<Rows>([&](auto r) POSENC_INLINE_LAMBDA {
         const vec<Real> w(weight[r * weight_stride + j]);
-        simd::unroll<shape::vectors>([&](auto c)
-                                         POSENC_INLINE_LAMBDA { sum[r][c] = simd::fma(w, value[c], sum[r][c]); });
+        simd::unroll<vectors>([&](auto c) POSENC_INLINE_LAMBDA { sum[r][c] = simd::fma(w, value[c], sum[r][c]); });
       });
     }
   }
   simd::unroll<Rows>([&](auto r) POSENC_INLINE_LAMBDA {
-    simd::unroll<shape::vectors>(
-        [&](auto c) POSENC_INLINE_LAMBDA { simd::store(out + r * out_stride + c * shape::lanes, sum[r][c]); });
+    simd::unroll<vectors>([&](auto c)
+                              POSENC_INLINE_LAMBDA { simd::store(out + r * out_stride + c * lanes, sum[r][c]); });
   });
 }
 
@@ -79,37 +102,72 @@ void for_row_tiles(index_t rows, F&& f, index_t first = 0) {
   }
 }
 
-/// The scores of `rows` queries against one whole block of keys.
-template <class Real>
-void score_block(const Real* queries, index_t query_stride, index_t rows, const Real* keys, index_t depth, Real* scores,
-                 index_t score_stride) noexcept {
-  for (index_t c = 0; c < block_keys; c += tile_shape<Real>::width)
-    for_row_tiles<tile_shape<Real>::rows>(rows, [&](auto tile, index_t r) {
-      score_kernel<Real, tile>(queries + r * query_stride, query_stride, keys + c, depth, scores + r * score_stride + c,
-                               score_stride);
+/// The scores of `rows` queries against one whole block of keys, [depth][block_keys], in tiles of at most Rows rows.
+template <int Rows, class Real, class Stored>
+void score_block(const Real* queries, index_t query_stride, index_t rows, const Stored* keys, index_t depth,
+                 Real* scores, index_t score_stride, const char* ahead) noexcept {
+  using shape = tile_shape<Real>;
+  constexpr index_t columns = shape::vectors * shape::lanes;
+  for (index_t c = 0; c < block_keys; c += columns)
+    for_row_tiles<Rows>(rows, [&](auto tile, index_t r) {
+      score_kernel<Real, tile, shape::vectors>(queries + r * query_stride, query_stride, keys + c, depth,
+                                               scores + r * score_stride + c, score_stride,
+                                               ahead + c * static_cast<index_t>(sizeof(Stored)));
     });
 }
 
-/// The weighted sums of `rows` rows over some blocks, all panels. values[b] is the first panel of block b.
-template <class Real>
-void value_blocks(const Real* weights, index_t weight_stride, index_t rows, const Real* const* values, index_t blocks,
-                  index_t padded_value_dim, const Real* rescale, Real* out, index_t out_stride) noexcept {
-  constexpr index_t width = tile_shape<Real>::width;
-  for (index_t p = 0; p < padded_value_dim / width; ++p) {
-    const Real* panels[chunk_blocks];
-    for (index_t b = 0; b < blocks; ++b) panels[b] = values[b] + p * block_keys * width;
-    for_row_tiles<tile_shape<Real>::rows>(rows, [&](auto tile, index_t r) {
-      value_kernel<Real, tile>(weights + r * weight_stride, weight_stride, panels, blocks, rescale + r,
-                               out + r * out_stride + p * width, out_stride);
-    });
+/// The first and last + 1 of the blocks that some of `rows` rows see something of.
+struct block_span {
+  index_t first = 0, end = 0;
+};
+inline block_span seen_blocks(const std::uint64_t* bits, index_t rows, index_t blocks) noexcept {
+  block_span seen{blocks, 0};
+  for (index_t b = 0; b < blocks; ++b) {
+    std::uint64_t any = 0;
+    for (index_t r = 0; r < rows; ++r) any |= bits[r * chunk_blocks + b];
+    if (any == 0) continue;
+    seen.first = b < seen.first ? b : seen.first;
+    seen.end = b + 1;
   }
+  return seen;
+}
+
+/// The weighted sums of `rows` rows over some blocks, all panels. values[b] is the first panel of block b. Rows that see
+/// nothing of a block, as `bits` say (see softmax_step), have no work with it where their neighbours do not either.
+template <int Rows, class Real, class Stored>
+void value_blocks(const Real* weights, index_t weight_stride, const std::uint64_t* bits, index_t rows,
+                  const Stored* const* values, const char* const* ahead, index_t blocks, index_t padded_value_dim,
+                  const Real* rescale, Real* out, index_t out_stride) noexcept {
+  using shape = tile_shape<Real>;
+  const index_t panels = padded_value_dim / shape::width;
+  const auto some_panels = [&](auto count, index_t p) {
+    const Stored* from[chunk_blocks];
+    const char* next[chunk_blocks];
+    const index_t offset = p * block_keys * shape::width;
+    for (index_t b = 0; b < blocks; ++b) {
+      from[b] = values[b] + offset;
+      next[b] = ahead[b] + offset * static_cast<index_t>(sizeof(Stored));
+    }
+    for_row_tiles<Rows>(rows, [&](auto tile, index_t r) {
+      const block_span seen = seen_blocks(bits + r * chunk_blocks, tile, blocks);
+      if (seen.end == 0) return;
+      value_kernel<Real, tile, count>(weights + r * weight_stride + seen.first * block_keys, weight_stride,
+                                      from + seen.first, next + seen.first, seen.end - seen.first, rescale + r,
+                                      out + r * out_stride + p * shape::width, out_stride);
+    });
+  };
+  constexpr int most = shape::vectors / shape::panel_vectors;
+  index_t p = 0;
+  for (; p + most <= panels; p += most) some_panels(std::integral_constant<int, most>{}, p);
+  if constexpr (most > 1)
+    for (; p < panels; ++p) some_panels(std::integral_constant<int, 1>{}, p);
 }
 
 /// The same for one block whose values are not all finite: keys of weight zero are left out, since zero times infinity
 /// or NaN would reach the row.
-template <class Real>
+template <class Real, class Stored>
 POSENC_NOINLINE void value_block_with_holes(const Real* weights, index_t weight_stride, index_t rows,
-                                            const Real* values, index_t padded_value_dim, Real* out,
+                                            const Stored* values, index_t padded_value_dim, Real* out,
                                             index_t out_stride) noexcept {
   using simd::vec;
   constexpr index_t width = tile_shape<Real>::width, lanes = vec<Real>::lanes;
@@ -118,11 +176,59 @@ POSENC_NOINLINE void value_block_with_holes(const Real* weights, index_t weight_
       const Real weight = weights[r * weight_stride + j];
       if (weight == Real{0}) continue;
       for (index_t c = 0; c < padded_value_dim; c += lanes) {
-        const Real* value = values + (c / width) * block_keys * width + j * width + c % width;
+        const Stored* value = values + (c / width) * block_keys * width + j * width + c % width;
         Real* to = out + r * out_stride + c;
-        simd::store(to, simd::fma(vec<Real>(weight), simd::load(value), simd::load(to)));
+        simd::store(to, simd::fma(vec<Real>(weight), simd::load_as<Real>(value), simd::load(to)));
       }
     }
+}
+
+/// The products over blocks of one stored type, for the score tile that only knows the compute type.
+template <class Real>
+struct block_kernels {
+  void (*score)(const Real* queries, index_t query_stride, index_t rows, const void* keys, index_t depth, Real* scores,
+                index_t score_stride, const void* ahead) noexcept;
+  void (*values)(const Real* weights, index_t weight_stride, const std::uint64_t* bits, index_t rows,
+                 const void* const* values, const void* const* ahead, index_t blocks, index_t padded_value_dim,
+                 const Real* rescale, Real* out, index_t out_stride) noexcept;
+  void (*values_with_holes)(const Real* weights, index_t weight_stride, index_t rows, const void* values,
+                            index_t padded_value_dim, Real* out, index_t out_stride) noexcept;
+};
+
+template <class Real, class Stored, int Rows>
+inline constexpr block_kernels<Real> block_kernels_of{
+    [](const Real* queries, index_t query_stride, index_t rows, const void* keys, index_t depth, Real* scores,
+       index_t score_stride, const void* ahead) noexcept {
+      score_block<Rows>(queries, query_stride, rows, static_cast<const Stored*>(keys), depth, scores, score_stride,
+                        static_cast<const char*>(ahead));
+    },
+    [](const Real* weights, index_t weight_stride, const std::uint64_t* bits, index_t rows, const void* const* values,
+       const void* const* ahead, index_t blocks, index_t padded_value_dim, const Real* rescale, Real* out,
+       index_t out_stride) noexcept {
+      const Stored* from[chunk_blocks];
+      const char* next[chunk_blocks];
+      for (index_t b = 0; b < blocks; ++b) {
+        from[b] = static_cast<const Stored*>(values[b]);
+        next[b] = static_cast<const char*>(ahead[b]);
+      }
+      value_blocks<Rows>(weights, weight_stride, bits, rows, from, next, blocks, padded_value_dim, rescale, out,
+                         out_stride);
+    },
+    [](const Real* weights, index_t weight_stride, index_t rows, const void* values, index_t padded_value_dim,
+       Real* out, index_t out_stride) noexcept {
+      value_block_with_holes(weights, weight_stride, rows, static_cast<const Stored*>(values), padded_value_dim, out,
+                             out_stride);
+    }};
+
+/// Rows of a tile that reads keys and values as they are stored, and fetches ahead.
+inline constexpr int streaming_rows = 4;
+
+/// The kernels for a tile of `rows` rows over blocks of the compute type.
+template <class Real>
+const block_kernels<Real>* kernels_for(index_t rows) noexcept {
+  constexpr int few = streaming_rows < tile_shape<Real>::rows ? streaming_rows : tile_shape<Real>::rows;
+  return rows <= split_rows ? &block_kernels_of<Real, Real, few>
+                            : &block_kernels_of<Real, Real, tile_shape<Real>::rows>;
 }
 
 }  // namespace posenc::inline POSENC_ABI::detail

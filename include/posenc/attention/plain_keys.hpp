@@ -24,6 +24,7 @@ class plain_keys {
   index_t kv_heads = 0, head_dim = 0, value_dim = 0;
   byte_rows<const void> k, v;
   row_loader<Real> load = nullptr;
+  bool direct = false;  ///< the elements are of the compute type: rows need no loading
   token_view tokens;
   encoding_policy<Real> encoding;
   bool pack_ahead = true;
@@ -50,6 +51,7 @@ class plain_keys {
       packed_ = memory.take<Real>(block_count_ * kv_heads * layout().elements());
       finite_ = memory.take<std::uint8_t>(block_count_ * kv_heads);
       rows_ = memory.take<Real>(workers * rows_elements());
+      if (bounds_biases()) longest_ = memory.take<double>(block_count_ * kv_heads);
     }
   }
 
@@ -76,7 +78,9 @@ class plain_keys {
         prepare_rotations(b, rotations);
         for (index_t h = 0; h < kv_heads; ++h) {
           const index_t at = b * kv_heads + h;
-          finite_[at] = pack_block(b, h, packed_ + at * layout().elements(), rows, rotations);
+          Real* packed = packed_ + at * layout().elements();
+          finite_[at] = pack_block(b, h, packed, rows, rotations);
+          if (bounds_biases()) longest_[at] = longest_key_of(packed, head_dim);
         }
       }
     });
@@ -89,28 +93,39 @@ class plain_keys {
       return static_cast<const plain_keys*>(self)->key_tokens_[block];
     };
     if (pack_ahead) {
-      result.block = [](const void* self, index_t block, index_t kv_head, Real*) -> kv_pointer<Real> {
+      result.block = [](const void* self, index_t block, index_t kv_head, index_t rows, Real*) -> kv_pointer<Real> {
         const auto& me = *static_cast<const plain_keys*>(self);
         const index_t at = block * me.kv_heads + kv_head;
-        return me.pointer(me.packed_ + at * me.layout().elements(), me.finite_[at] != 0);
+        return me.pointer(me.packed_ + at * me.layout().elements(), me.finite_[at] != 0, rows);
       };
+      result.address = [](const void* self, index_t block, index_t kv_head) -> const void* {
+        const auto& me = *static_cast<const plain_keys*>(self);
+        return me.packed_ + (block * me.kv_heads + kv_head) * me.layout().elements();
+      };
+      if (bounds_biases())
+        result.longest_key = [](const void* self, index_t block, index_t kv_head) -> double {
+          const auto& me = *static_cast<const plain_keys*>(self);
+          return me.longest_[block * me.kv_heads + kv_head];
+        };
     } else {
       result.scratch_elements = layout().elements() + block_keys * widest();
-      result.block = [](const void* self, index_t block, index_t kv_head, Real* scratch) -> kv_pointer<Real> {
+      result.block = [](const void* self, index_t block, index_t kv_head, index_t rows,
+                        Real* scratch) -> kv_pointer<Real> {
         const auto& me = *static_cast<const plain_keys*>(self);
-        Real* rows = scratch + me.layout().elements();
-        return me.pointer(scratch, me.pack_block(block, kv_head, scratch, rows, nullptr));
+        return me.pointer(scratch, me.pack_block(block, kv_head, scratch, scratch + me.layout().elements(), nullptr),
+                          rows);
       };
     }
     return result;
   }
 
  private:
+  bool bounds_biases() const noexcept { return encoding.bias != nullptr && encoding.bias->largest != nullptr; }
   index_t widest() const noexcept { return head_dim > value_dim ? head_dim : value_dim; }
   index_t rows_elements() const { return block_keys * (widest() + rotation_size()); }
 
-  kv_pointer<Real> pointer(const Real* block, bool finite) const noexcept {
-    return {block, block + layout().key_elements(), finite};
+  kv_pointer<Real> pointer(const Real* block, bool finite, index_t rows) const noexcept {
+    return {block, block + layout().key_elements(), finite, kernels_for<Real>(rows)};
   }
 
   void prepare_rotations(index_t block, Real* rotations) const {
@@ -129,18 +144,26 @@ class plain_keys {
   bool pack_block(index_t block, index_t kv_head, Real* to, Real* rows, const Real* rotations) const {
     const block_place& place = places_[block];
     Real* values = to + layout().key_elements();
-    for (index_t j = 0; j < place.count; ++j) {
-      Real* row = rows + j * head_dim;
-      load(k.row(place.batch, kv_head, place.first + j), head_dim, row);
-      if (rotations != nullptr && encoding.rotation != nullptr)
-        encoding.rotation->apply(encoding.encoding, rotation(), rotations + j * rotation_size(), kv_head, row);
+    const bool rotates = rotations != nullptr && encoding.rotation != nullptr;
+    if (direct && !rotates) {
+      pack_keys(static_cast<const Real*>(k.row(place.batch, kv_head, place.first)),
+                k.token / static_cast<index_t>(sizeof(Real)), place.count, 0, head_dim, to);
+    } else {
+      for (index_t j = 0; j < place.count; ++j) {
+        Real* row = rows + j * head_dim;
+        load(k.row(place.batch, kv_head, place.first + j), head_dim, row);
+        if (rotates)
+          encoding.rotation->apply(encoding.encoding, rotation(), rotations + j * rotation_size(), kv_head, row);
+      }
+      pack_keys(rows, head_dim, place.count, 0, head_dim, to);
     }
-    pack_keys(rows, place.count, 0, head_dim, to);
     bool finite = true;
     for (index_t j = 0; j < place.count; ++j) {
-      load(v.row(place.batch, kv_head, place.first + j), value_dim, rows);
-      finite = finite && all_finite(rows, value_dim);
-      pack_value(rows, j, layout(), values);
+      const void* stored = v.row(place.batch, kv_head, place.first + j);
+      if (!direct) load(stored, value_dim, rows);
+      const Real* row = direct ? static_cast<const Real*>(stored) : rows;
+      finite = all_finite(row, value_dim) && finite;
+      pack_value(row, j, layout(), values);
     }
     clear_slots(place.count, layout(), to, values);
     return finite;
@@ -153,6 +176,7 @@ class plain_keys {
   Real* packed_ = nullptr;
   Real* rows_ = nullptr;
   std::uint8_t* finite_ = nullptr;
+  double* longest_ = nullptr;
 };
 
 }  // namespace posenc::inline POSENC_ABI::detail

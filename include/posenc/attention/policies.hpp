@@ -52,32 +52,61 @@ struct bias_functions {
   /// Adds to rows [0, rows) of a tile of scores, against one block of keys, in natural units.
   void (*add)(const void*, Real* scores, index_t row_stride, const tile_row* rows, index_t row_count,
               const key_tokens& keys);
+  /// The largest bias for distances from low to high on one axis; null where the encoding does not say.
+  double (*largest)(const void*, double low, double high, index_t head) = nullptr;
+  index_t (*axis)(const void*) = nullptr;
+};
+
+/// An encoding may bound its biases: see alibi::largest_bias.
+template <class E>
+concept bounded_bias = requires(const E& e) {
+  { e.largest_bias(0.0, 0.0, index_t{0}) } -> std::convertible_to<double>;
+  { e.bias_axis() } -> std::convertible_to<index_t>;
 };
 
 template <class Real, bool Consecutive, class E>
 POSENC_NOINLINE void add_bias(const E& e, Real* scores, index_t row_stride, const tile_row* rows, index_t row_count,
                               const key_tokens& keys) {
   constexpr index_t lanes = simd::vec<Real>::lanes;
+  // After a store the compiler must read again what the encoding holds: some registers share one reading.
+  constexpr int together = 4;
+  static_assert(block_keys % (together * lanes) == 0);
   for (index_t r = 0; r < row_count; ++r) {
     Real* row = scores + r * row_stride;
-    for (index_t j = 0; j < block_keys; j += lanes) {
-      const score_keys<Real, Consecutive> some(keys.positions + j, block_keys, rows[r].position);
-      const simd::vec<Real> bias = e.bias(some, rows[r].head);
-      simd::store(row + j, simd::load(row + j) + bias);
+    const tile_row query = rows[r];
+    for (index_t j = 0; j < block_keys; j += together * lanes) {
+      simd::vec<Real> sum[together];
+      simd::unroll<together>([&](auto i) POSENC_INLINE_LAMBDA {
+        const score_keys<Real, Consecutive> some(keys.positions + j + i * lanes, block_keys, query.position);
+        sum[i] = simd::load(row + j + i * lanes) + simd::vec<Real>(e.bias(some, query.head));
+      });
+      simd::unroll<together>([&](auto i) POSENC_INLINE_LAMBDA { simd::store(row + j + i * lanes, sum[i]); });
     }
   }
 }
 
 template <class Real, class E>
-inline constexpr bias_functions<Real> bias_functions_of{[](const void* e, Real* scores, index_t row_stride,
-                                                           const tile_row* rows, index_t row_count,
-                                                           const key_tokens& keys) {
-  if (keys.consecutive_positions) {
-    add_bias<Real, true>(*static_cast<const E*>(e), scores, row_stride, rows, row_count, keys);
-  } else {
-    add_bias<Real, false>(*static_cast<const E*>(e), scores, row_stride, rows, row_count, keys);
+constexpr bias_functions<Real> make_bias_functions() noexcept {
+  bias_functions<Real> result{};
+  result.add = [](const void* e, Real* scores, index_t row_stride, const tile_row* rows, index_t row_count,
+                  const key_tokens& keys) {
+    if (keys.consecutive_positions) {
+      add_bias<Real, true>(*static_cast<const E*>(e), scores, row_stride, rows, row_count, keys);
+    } else {
+      add_bias<Real, false>(*static_cast<const E*>(e), scores, row_stride, rows, row_count, keys);
+    }
+  };
+  if constexpr (bounded_bias<E>) {
+    result.largest = [](const void* e, double low, double high, index_t head) -> double {
+      return static_cast<const E*>(e)->largest_bias(low, high, head);
+    };
+    result.axis = [](const void* e) -> index_t { return static_cast<const E*>(e)->bias_axis(); };
   }
-}};
+  return result;
+}
+
+template <class Real, class E>
+inline constexpr bias_functions<Real> bias_functions_of = make_bias_functions<Real, E>();
 
 /// An encoding for the kernel. Places that it does not act at are null.
 template <class Real>

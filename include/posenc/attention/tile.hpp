@@ -6,48 +6,17 @@
 
 #include "call.hpp"
 #include "micro_kernel.hpp"
+#include "reach_limit.hpp"
 #include "score_pass.hpp"
+#include "tile_scratch.hpp"
 #include "workspace.hpp"
 
 /// One score tile: some rows (queries times the heads of a group) of one KV head against a range of key blocks.
 namespace posenc::inline POSENC_ABI::detail {
 
-/// A tile's work, before the KV head is chosen.
-struct tile_job {
-  index_t sequence = 0;
-  index_t first_row = 0, rows = 0;      ///< row r is query r / group, head r % group of the KV head
-  index_t first_block = 0, blocks = 0;  ///< relative to the sequence's
-  index_t first_partial = -1;           ///< row of the partial results that it fills; -1: the tile finishes its rows
-};
-
-/// What one worker needs; reused from tile to tile.
-template <class Real>
-struct tile_scratch {
-  static constexpr index_t score_stride = chunk_blocks * block_keys + 16;  // off a common 4 KiB phase
-
-  softmax_state<Real>* state = nullptr;
-  Real *queries = nullptr, *scores = nullptr, *sums = nullptr, *row = nullptr, *rotations = nullptr, *blocks = nullptr;
-  double* positions = nullptr;
-  tile_row* rows = nullptr;
-  std::uint64_t* bits = nullptr;
-  // The queries that `rotations` was prepared for.
-  index_t prepared_sequence = -1, prepared_query = -1, prepared_count = 0;
-
-  void take(bump_allocator& memory, const attention_call<Real>& call) {
-    const index_t padded = call.layout().padded_value_dim();
-    const index_t widest = call.head_dim > padded ? call.head_dim : padded;
-    state = memory.take<softmax_state<Real>>(1);
-    queries = memory.take<Real>(tile_rows * call.head_dim);
-    scores = memory.take<Real>(tile_rows * score_stride);
-    sums = memory.take<Real>(tile_rows * padded);
-    row = memory.take<Real>(widest);
-    rotations = memory.take<Real>(tile_rows * call.rotation_size());
-    positions = memory.take<double>(tile_rows * call.q_tokens.axes());
-    rows = memory.take<tile_row>(tile_rows);
-    bits = memory.take<std::uint64_t>(tile_rows * chunk_blocks);
-    blocks = memory.take<Real>(chunk_blocks * call.keys.scratch_elements);
-    prepared_sequence = -1;
-  }
+/// Rows [first, end) of a tile.
+struct row_span {
+  index_t first = 0, end = 0;
 };
 
 /// What masks may know of the tile's queries together.
@@ -73,21 +42,30 @@ class tile_runner {
     for (index_t i = 0; i < job.rows * padded; ++i) scratch_.sums[i] = 0;
     if (!queries.any) return;
 
-    index_t filled = 0;
+    const index_t most = job.rows <= split_rows ? chunk_blocks : chunk_of_many_rows<Real>();
+    index_t filled = 0, places = 0;
     kv_pointer<Real> chunk[chunk_blocks];
-    for (index_t b = 0; b < job.blocks; ++b) {
+    const reach_limit<Real> reach(call_, scratch_, job, kv_head);
+    for (index_t step = 0; step < job.blocks; ++step) {
+      const index_t b = reach.nearest_first(step);
       const index_t block = sequence.first_block + job.first_block + b;
       const key_tokens& keys = call_.keys.tokens(call_.keys.context, block);
-      if (!see(sequence.batch, job.rows, queries, keys, filled)) continue;
-      chunk[filled] =
-          call_.keys.block(call_.keys.context, block, kv_head, scratch_.blocks + filled * call_.keys.scratch_elements);
-      score(job.rows, chunk[filled], keys, filled);
-      if (++filled == chunk_blocks) {
-        accumulate(job.rows, chunk, filled, padded);
-        filled = 0;
+      const row_span seen = see(sequence.batch, job.rows, queries, keys, filled);
+      if (seen.first >= seen.end) continue;
+      // What is left out keeps its place, so that sums are made of the same parts.
+      ++places;
+      if (!reach.beyond(block, keys)) {
+        chunk[filled] = call_.keys.block(call_.keys.context, block, kv_head, job.rows,
+                                         scratch_.blocks + filled * call_.keys.scratch_elements);
+        score(seen, chunk[filled], keys, filled);
+        ++filled;
+      }
+      if (places == most) {
+        if (filled > 0) accumulate(job, kv_head, reach, step + 1, chunk, filled);
+        filled = places = 0;
       }
     }
-    if (filled > 0) accumulate(job.rows, chunk, filled, padded);
+    if (filled > 0) accumulate(job, kv_head, reach, job.blocks, chunk, filled);
   }
 
  private:
@@ -122,7 +100,7 @@ class tile_runner {
     const auto scale = static_cast<Real>(call_.softcap > 0 ? call_.scale / call_.softcap : call_.scale);
     for (index_t r = 0; r < job.rows; ++r) {
       const tile_row& row = scratch_.rows[r];
-      Real* to = scratch_.queries + r * call_.head_dim;
+      Real* to = scratch_.queries + r * scratch_.query_stride;
       call_.load_q(call_.q.row(sequence.batch, row.head, row.query), call_.head_dim, to);
       if (call_.encoding.rotation != nullptr) {
         const index_t query = (job.first_row + r) / group - first_query;
@@ -172,25 +150,26 @@ class tile_runner {
     return all;
   }
 
-  /// Fills the bits of one block for all rows; false if nobody sees anything of it.
-  bool see(index_t batch, index_t rows, const query_summary& queries, const key_tokens& keys, index_t slot) const {
-    if (keys.count == 0 || keys.all_padding()) return false;
-    if (keys.last_document < queries.first_document || keys.first_document > queries.last_document) return false;
+  /// Fills the bits of one block for all rows; gives the rows that see something of it, and some of their neighbours.
+  row_span see(index_t batch, index_t rows, const query_summary& queries, const key_tokens& keys, index_t slot) const {
+    if (keys.count == 0 || keys.all_padding()) return {};
+    if (keys.last_document < queries.first_document || keys.first_document > queries.last_document) return {};
     const visibility seen = classify(queries.block, keys.summary(batch));
-    if (seen == visibility::none) return false;
+    if (seen == visibility::none) return {};
     const bool one_document =
         !queries.padding && queries.first_document == queries.last_document && keys.one_document();
     std::uint64_t* bits = scratch_.bits + slot;
     if (seen == visibility::all && one_document) {
       for (index_t r = 0; r < rows; ++r) bits[r * chunk_blocks] = low_bits(keys.count);
-      return true;
+      return {0, rows};
     }
-    std::uint64_t any = 0;
+    row_span seeing{rows, 0};
     for (index_t r = 0; r < rows; ++r) {
       const tile_row& row = scratch_.rows[r];
       std::uint64_t& mine = bits[r * chunk_blocks];
       if (r > 0 && row.query == scratch_.rows[r - 1].query && !call_.mask.functions->per_head) {
         mine = bits[(r - 1) * chunk_blocks];
+        if (mine != 0) seeing.end = r + 1;
         continue;
       }
       mine = one_document ? low_bits(keys.count) : document_bits(row.document, keys);
@@ -200,9 +179,13 @@ class tile_runner {
                           row.head,  position_span(row.position, static_cast<std::size_t>(call_.q_tokens.axes()))};
         mine = call_.mask.functions->row_bits(call_.mask.mask, query, keys, mine);
       }
-      any |= mine;
+      if (mine == 0) continue;
+      seeing.first = r < seeing.first ? r : seeing.first;
+      seeing.end = r + 1;
     }
-    return any != 0;
+    // Register tiles stay where they are for all rows.
+    seeing.first -= seeing.first % tile_shape<Real>::rows;
+    return seeing;
   }
 
   /// What the mask says of the tile's queries; where it differs between heads, of all heads of the group.
@@ -218,27 +201,53 @@ class tile_runner {
     return all;
   }
 
-  void score(index_t rows, const kv_pointer<Real>& block, const key_tokens& keys, index_t slot) const {
+  void score(row_span seen, const kv_pointer<Real>& block, const key_tokens& keys, index_t slot) const {
     constexpr index_t stride = tile_scratch<Real>::score_stride;
-    Real* scores = scratch_.scores + slot * block_keys;
-    score_block(scratch_.queries, call_.head_dim, rows, block.keys, call_.head_dim, scores, stride);
-    if (call_.softcap > 0) softcap_block(scores, stride, rows, call_.softcap);
-    if (call_.encoding.bias != nullptr)
-      call_.encoding.bias->add(call_.encoding.encoding, scores, stride, scratch_.rows, rows, keys);
+    const index_t q_stride = scratch_.query_stride;
+    // With more to do for each score, some rows at a time, so that they are still in the first cache.
+    const bool plain = !(call_.softcap > 0) && call_.encoding.bias == nullptr;
+    for (index_t first = seen.first; first < seen.end; first += plain ? tile_rows : warm_rows) {
+      const index_t left = seen.end - first, rows = plain || left < warm_rows ? left : warm_rows;
+      Real* scores = scratch_.scores + first * stride + slot * block_keys;
+      block.kernels->score(scratch_.queries + first * q_stride, q_stride, rows, block.keys, call_.head_dim, scores,
+                           stride, block.values);
+      if (call_.softcap > 0) softcap_block(scores, stride, rows, call_.softcap);
+      if (call_.encoding.bias != nullptr)
+        call_.encoding.bias->add(call_.encoding.encoding, scores, stride, scratch_.rows + first, rows, keys);
+    }
   }
 
-  void accumulate(index_t rows, const kv_pointer<Real>* chunk, index_t blocks, index_t padded) const {
+  /// What is read at a step: the keys of that block, past the last one those of the next KV head; or `otherwise`.
+  const void* upcoming(const tile_job& job, index_t kv_head, const reach_limit<Real>& reach, index_t step,
+                       const void* otherwise) const {
+    if (call_.keys.address == nullptr) return otherwise;
+    if (step >= job.blocks) {
+      step -= job.blocks;
+      ++kv_head;
+      if (step >= job.blocks || kv_head >= call_.kv_heads) return otherwise;
+    }
+    const index_t first = call_.sequences[job.sequence].first_block + job.first_block;
+    return call_.keys.address(call_.keys.context, first + reach.nearest_first(step), kv_head);
+  }
+
+  /// Softmax and values of the blocks of a chunk; step `next` of the job is the first one after it.
+  void accumulate(const tile_job& job, index_t kv_head, const reach_limit<Real>& reach, index_t next,
+                  const kv_pointer<Real>* chunk, index_t blocks) const {
     constexpr index_t stride = tile_scratch<Real>::score_stride;
+    const index_t rows = job.rows, padded = call_.layout().padded_value_dim();
     softmax_step(scratch_.scores, stride, rows, blocks, scratch_.bits, *scratch_.state);
-    const Real* values[chunk_blocks];
+    const block_kernels<Real>& kernels = *chunk[0].kernels;
+    const void* values[chunk_blocks];
+    const void* ahead[chunk_blocks];
     bool finite = true;
     for (index_t b = 0; b < blocks; ++b) {
       values[b] = chunk[b].values;
+      ahead[b] = rows <= split_rows ? upcoming(job, kv_head, reach, next + b, chunk[b].values) : chunk[b].values;
       finite = finite && chunk[b].finite_values;
     }
     if (finite) {
-      value_blocks(scratch_.scores, stride, rows, values, blocks, padded, scratch_.state->rescale, scratch_.sums,
-                   padded);
+      kernels.values(scratch_.scores, stride, scratch_.bits, rows, values, ahead, blocks, padded,
+                     scratch_.state->rescale, scratch_.sums, padded);
       return;
     }
     for (index_t r = 0; r < rows; ++r)
@@ -247,9 +256,10 @@ class tile_runner {
     for (index_t b = 0; b < blocks; ++b) {
       const Real* weights = scratch_.scores + b * block_keys;
       if (chunk[b].finite_values) {
-        value_blocks(weights, stride, rows, values + b, 1, padded, scratch_.state->rescale, scratch_.sums, padded);
+        kernels.values(weights, stride, scratch_.bits + b, rows, values + b, ahead + b, 1, padded,
+                       scratch_.state->rescale, scratch_.sums, padded);
       } else {
-        value_block_with_holes(weights, stride, rows, values[b], padded, scratch_.sums, padded);
+        kernels.values_with_holes(weights, stride, rows, values[b], padded, scratch_.sums, padded);
       }
     }
   }

@@ -3,6 +3,7 @@
 #define POSENC_ATTENTION_WORKSPACE_HPP
 
 #include <cstddef>
+#include <memory>
 #include <new>
 #include <utility>
 
@@ -11,6 +12,21 @@
 namespace posenc::inline POSENC_ABI {
 
 namespace detail {
+
+/// Numbers at a multiple of 64 bytes, so that no register that is loaded from them lies in two cache lines.
+struct aligned_delete {
+  static constexpr std::align_val_t alignment{64};
+  void operator()(void* data) const noexcept { ::operator delete(data, alignment); }
+};
+template <class T>
+using aligned_array = std::unique_ptr<T[], aligned_delete>;
+
+/// n numbers that the caller writes before reading them.
+template <class T>
+aligned_array<T> make_aligned_array(index_t n) {
+  return aligned_array<T>(
+      static_cast<T*>(::operator new(static_cast<std::size_t>(n) * sizeof(T), aligned_delete::alignment)));
+}
 
 /// Growing memory, at a multiple of 64 bytes. What was there is lost when it grows.
 class growing_buffer {
@@ -23,13 +39,13 @@ class growing_buffer {
     std::swap(size_, other.size_);
     return *this;
   }
-  ~growing_buffer() { ::operator delete(data_, alignment); }
+  ~growing_buffer() { aligned_delete{}(data_); }
 
   std::byte* reserve(index_t bytes) {
     if (bytes > size_) {
-      ::operator delete(std::exchange(data_, nullptr), alignment);
+      aligned_delete{}(std::exchange(data_, nullptr));
       size_ = 0;
-      data_ = static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), alignment));
+      data_ = static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), aligned_delete::alignment));
       size_ = bytes;
     }
     return data_;
@@ -37,7 +53,6 @@ class growing_buffer {
   index_t size() const noexcept { return size_; }
 
  private:
-  static constexpr std::align_val_t alignment{64};
   std::byte* data_ = nullptr;
   index_t size_ = 0;
 };

@@ -86,6 +86,17 @@ class alibi {
     return options_.is_signed ? slope * distance : -slope * simd::abs(distance);
   }
 
+  /// The largest bias for distances (key - query) from `low` to `high` on the axis `bias_axis()`: a bias that falls without
+  /// end lets attention leave out the keys that are too far to matter.
+  double largest_bias(double low, double high, index_t head) const noexcept {
+    const double slope = slopes_[static_cast<std::size_t>(head)];
+    const double at_low = options_.is_signed ? slope * low : -slope * std::fabs(low);
+    const double at_high = options_.is_signed ? slope * high : -slope * std::fabs(high);
+    const double at_ends = at_low > at_high ? at_low : at_high;
+    return !options_.is_signed && low < 0 && high > 0 && at_ends < 0 ? 0 : at_ends;
+  }
+  index_t bias_axis() const noexcept { return options_.axis; }
+
   maybe_error check(const encoding_use& use) const noexcept {
     if (maybe_error e = detail::check_query_heads("alibi", "slopes", static_cast<index_t>(slopes_.size()), use))
       return e;
