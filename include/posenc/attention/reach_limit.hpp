@@ -76,7 +76,8 @@ class reach_limit {
       const auto far = [&](index_t r) {
         const double product = static_cast<double>(scratch_.lengths[r]) * longest_key;
         const double content = call_.softcap > 0 && call_.softcap < product ? call_.softcap : product;
-        return content<greatest_content&& static_cast<double>(scratch_.state->largest[r]) - content - bias> weightless;
+        return content < greatest_content &&
+               (static_cast<double>(scratch_.state->largest[r]) - content - bias > weightless);
       };
       for (index_t r = h; r < rows_; r += group)
         if (!far(r)) return false;
