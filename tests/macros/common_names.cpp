@@ -2,6 +2,7 @@
 // Headers of some systems define short words as macros. All headers of the library must survive them.
 // What the library includes from others comes first: those headers are not what is tested, and some of them undefine
 // `min` and `max`.
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 #ifdef _OPENMP
 #include <omp.h>
