@@ -115,7 +115,7 @@ TEST(WideOracle, IsRight) {
   known(2147483647.0, 0.1, 0x1.4bc944ff1dcebp-4, -0x1.1e5c214ef48efp-60, -0x1.fe5148be4de56p-1, -0x1.3cac794e0709fp-56);
 }
 
-constexpr int many = 10000;
+constexpr int many = 8000;
 
 TEST(AngleTable, OfOneMillionPositionsIsExact) {
   const posenc::position_range table{0, 1 << 20};

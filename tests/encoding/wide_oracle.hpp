@@ -26,6 +26,14 @@ struct cos_sin {
   wide cos, sin;
 };
 
+/// 1 / (k (k - 1)): divisions of such numbers take most of the time.
+struct ratios {
+  wide of[29];
+  ratios() {
+    for (int k = 2; k < 29; ++k) of[k] = 1 / static_cast<wide>(k * (k - 1));
+  }
+};
+
 /// Frequencies and positions with a product below 2^31. The product of 53 and 60 bits is exact, so are the products of the
 /// quotient with pieces of pi / 2.
 inline cos_sin of_product(double position, double frequency) {
@@ -37,8 +45,9 @@ inline cos_sin of_product(double position, double frequency) {
   // |r| < 0.8: r^28 / 28! is below 2^-106.
   const wide u = r * r;
   wide s = 1, c = 1;
-  for (int k = 27; k >= 3; k -= 2) s = 1 - u * s / static_cast<wide>(k * (k - 1));
-  for (int k = 28; k >= 2; k -= 2) c = 1 - u * c / static_cast<wide>(k * (k - 1));
+  static const ratios inverse;
+  for (int k = 27; k >= 3; k -= 2) s = 1 - u * s * inverse.of[k];
+  for (int k = 28; k >= 2; k -= 2) c = 1 - u * c * inverse.of[k];
   s *= r;
   switch (static_cast<long long>(n) & 3) {
     case 0: return {c, s};

@@ -127,10 +127,18 @@ class angle_table {
     constexpr index_t lanes = simd::vec<double>::lanes;
     const simd::vec<double> fc(cos_factor), fs(sin_factor);
     index_t i = 0;
-    for (; i + lanes <= n; i += lanes) {
-      const auto [s, c] = angle(i);
-      store_converted(cos_out + i, c * fc);
-      store_converted(sin_out + i, s * fs);
+    if (cos_factor == 1 && sin_factor == 1) {
+      for (; i + lanes <= n; i += lanes) {
+        const auto [s, c] = angle(i);
+        store_converted(cos_out + i, c);
+        store_converted(sin_out + i, s);
+      }
+    } else {
+      for (; i + lanes <= n; i += lanes) {
+        const auto [s, c] = angle(i);
+        store_converted(cos_out + i, c * fc);
+        store_converted(sin_out + i, s * fs);
+      }
     }
     if (i == n) return;
     alignas(64) double c[lanes], s[lanes];
