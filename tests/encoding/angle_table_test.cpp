@@ -115,7 +115,11 @@ TEST(WideOracle, IsRight) {
   known(2147483647.0, 0.1, 0x1.4bc944ff1dcebp-4, -0x1.1e5c214ef48efp-60, -0x1.fe5148be4de56p-1, -0x1.3cac794e0709fp-56);
 }
 
+#if defined(__x86_64__)
 constexpr int many = 8000;
+#else  // where this runs under emulation
+constexpr int many = 800;
+#endif
 
 TEST(AngleTable, OfOneMillionPositionsIsExact) {
   const posenc::position_range table{0, 1 << 20};
@@ -124,9 +128,9 @@ TEST(AngleTable, OfOneMillionPositionsIsExact) {
 }
 
 TEST(AngleTable, OfFewPositionsIsExact) {
-  const posenc::position_range table{0, 40000};
-  expect_within("table of 40000 positions, two digits", sweep<float>(table, 0, 40000, true, many),
-                sweep<double>(table, 0, 40000, true, many / 4));
+  const posenc::position_range table{0, 4000};
+  expect_within("table of 4000 positions, two digits", sweep<float>(table, 0, 4000, true, many),
+                sweep<double>(table, 0, 4000, true, many / 4));
 }
 
 TEST(AngleTable, FarFromZeroIsExact) {
@@ -151,7 +155,7 @@ TEST(AngleTable, IsNotNeeded) {
 
 // All positions from the first to the last and one more on either side, for counts around the sizes of digits.
 TEST(AngleTable, HasEveryPosition) {
-  for (const index_t count : {1, 2, 3, 15, 16, 17, 255, 256, 257, 65535, 65536, 65537, 200000}) {
+  for (const index_t count : {1, 2, 3, 15, 16, 17, 255, 256, 257, 4095, 4096, 4097, 65537, 200000}) {
     const frequency_ladder ladder(20, {.base = 100});
     const double first = 77;
     const rope with(ladder, {.table = {.first = first, .count = count}}), without(ladder);
