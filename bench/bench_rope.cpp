@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // RoPE on the queries and keys of one layer, and tables of cosines and sines. Names:
-//   rope/<half|interleaved>/<float|double|half|bfloat16>/<in_place|out_of_place>/tokens:<n>
-//   rope_table/<positions>x<frequencies>
+//   rope/<half|interleaved>/<float|double|half|bfloat16>/<in_place|out_of_place|streaming|fused>/tokens:<n>
+//   rope_bare/<half|interleaved>/<float|double|half|bfloat16>/tokens:<n>
+//   rope_threads/half/<float|bfloat16>/tokens:<n>
+//   rope_table/<positions>x<frequencies>/<cached|streaming>
 // limit: scaling the same elements, in place or into other memory (16-bit: load, convert, scale, convert, store); for
 // tables: filling the same memory. baseline: the plain loop with the token's cosines and sines ready; for tables: sine and
-// cosine from the C library, in double. The work starts from bare positions.
+// cosine from the C library, in double. memcpy: as many bytes read and written. rope has a table of positions, rope_bare
+// begins at bare positions. fused: q and k are columns of rows of q, k and v; contiguous: the same work on tensors of their
+// own. rope_threads: two threads; one_thread: the same work on one.
 #include <posenc/core/eigen.hpp>
+#include <posenc/core/eigen_executor.hpp>
+#include <posenc/encoding/cos_sin.hpp>
 #include <posenc/encoding/rope.hpp>
 #include <posenc/encoding/rotate.hpp>
 
@@ -30,19 +36,44 @@ constexpr double first_position = 1000;
 
 constexpr index_t q_heads = 32, k_heads = 8, head_dim = 128, pairs = head_dim / 2;
 
-/// [tokens, heads, head_dim], queries and keys.
+enum class way { in_place, out_of_place, streaming, fused };
+
+constexpr const char* name_of(way w) {
+  switch (w) {
+    case way::in_place: return "in_place";
+    case way::out_of_place: return "out_of_place";
+    case way::streaming: return "streaming";
+    default: return "fused";
+  }
+}
+
+/// [tokens, heads, head_dim], queries and keys; or as columns of fused rows of queries, keys and values.
 template <class T>
 struct heads_of_layer {
-  explicit heads_of_layer(index_t n) : tokens(n), q(n * q_heads * head_dim), k(n * k_heads * head_dim) { fill(); }
+  explicit heads_of_layer(index_t n, bool in_rows = false)
+      : tokens(n),
+        fused(in_rows),
+        q(n * (in_rows ? row : q_heads * head_dim)),
+        k(in_rows ? 0 : n * k_heads * head_dim) {
+    fill();
+  }
   void fill() const {
     q.fill(1);
     k.fill(2);
   }
-  auto q_view() const { return posenc::view_thd(q.data(), tokens, q_heads, head_dim); }
-  auto k_view() const { return posenc::view_thd(k.data(), tokens, k_heads, head_dim); }
-  double bytes() const { return q.bytes() + k.bytes(); }
+  auto q_view() const {
+    return fused ? posenc::view_fused(q.data(), 1, tokens, row, 0, q_heads, head_dim)
+                 : posenc::view_thd(q.data(), tokens, q_heads, head_dim);
+  }
+  auto k_view() const {
+    return fused ? posenc::view_fused(q.data(), 1, tokens, row, q_heads * head_dim, k_heads, head_dim)
+                 : posenc::view_thd(k.data(), tokens, k_heads, head_dim);
+  }
+  double bytes() const { return static_cast<double>(tokens * (q_heads + k_heads) * head_dim) * sizeof(T); }
 
+  static constexpr index_t row = (q_heads + 2 * k_heads) * head_dim;
   index_t tokens;
+  bool fused;
   buffer<T> q, k;
 };
 
@@ -111,75 +142,132 @@ std::string deviation(const heads_of_layer<T>& in, const heads_of_layer<T>& out,
 }
 
 template <class T>
-comparison compare_rope(posenc::pairing pairing, bool in_place, index_t tokens) {
+struct layer {
   using real = posenc::compute_type<T>;
-  struct buffers {
-    posenc::rope encoding;
-    heads_of_layer<T> in, out;
-    buffer<real> cos, sin;
-  };
-  auto all = std::make_shared<buffers>(buffers{posenc::rope(posenc::frequency_ladder(head_dim), {.pairing = pairing}),
-                                               heads_of_layer<T>(tokens), heads_of_layer<T>(in_place ? 0 : tokens),
-                                               buffer<real>(tokens * pairs), buffer<real>(tokens * pairs)});
-  for (index_t t = 0; t < tokens; ++t)
-    posenc::simd::sincos_products(all->encoding.ladder().inv_freq().data(), pairs,
-                                  first_position + static_cast<double>(t), 1.0, all->cos.data() + t * pairs,
-                                  all->sin.data() + t * pairs);
 
-  const auto target = [all, in_place]() -> const heads_of_layer<T>& { return in_place ? all->in : all->out; };
-  const auto work = [all, target, in_place, tokens] {
-    if (in_place) {
-      rotate_qk(all->in.q_view(), all->in.k_view(), posenc::token_range(tokens, first_position), all->encoding);
+  layer(posenc::pairing pairing, way w, index_t tokens, bool table)
+      : encoding(posenc::frequency_ladder(head_dim),
+                 {.pairing = pairing, .table = {.first = 0, .count = table ? 32768 : 0}}),
+        in(tokens, w == way::fused),
+        out(w == way::out_of_place || w == way::streaming ? tokens : 0),
+        cos(tokens * pairs),
+        sin(tokens * pairs) {
+    posenc::write_cos_sin(encoding, posenc::token_range(tokens, first_position), cos.data(), sin.data());
+  }
+
+  template <class Executor = posenc::serial_executor>
+  void rotate(way w, Executor&& executor = {}) const {
+    const auto tokens = posenc::token_range(in.tokens, first_position);
+    if (w == way::in_place || w == way::fused) {
+      rotate_qk(in.q_view(), in.k_view(), tokens, encoding, executor);
     } else {
-      rotate_qk(all->in.q_view(), all->in.k_view(), target().q_view(), target().k_view(),
-                posenc::token_range(tokens, first_position), all->encoding);
+      rotate_qk(in.q_view(), in.k_view(), out.q_view(), out.k_view(), tokens, encoding,
+                {.store = w == way::streaming ? posenc::store_mode::streaming : posenc::store_mode::cached}, executor);
     }
-  };
+  }
+
+  posenc::rope encoding;
+  heads_of_layer<T> in, out;
+  buffer<real> cos, sin;
+};
+
+/// As many bytes as `total` read and written: one half of a buffer to the other.
+template <class T>
+posenc_bench::reference copy_of_halves(std::shared_ptr<layer<T>> all, double total) {
+  const double bytes = all->in.q.bytes();
+  return {"memcpy",
+          [all, bytes] {
+            auto* const data = reinterpret_cast<char*>(all->in.q.data());
+            const auto half = static_cast<std::size_t>(bytes / 2);
+            std::memcpy(data + half, data, half);
+            benchmark::ClobberMemory();
+          },
+          std::min(bytes, total)};
+}
+
+template <class T>
+comparison compare_rope(posenc::pairing pairing, way w, index_t tokens, bool table) {
+  using real = posenc::compute_type<T>;
+  auto all = std::make_shared<layer<T>>(pairing, w, tokens, table);
+  const bool in_place = w == way::in_place || w == way::fused;
+  const auto target = [all, in_place]() -> const heads_of_layer<T>& { return in_place ? all->in : all->out; };
+  const auto work = [all, w] { all->rotate(w); };
   comparison result;
   result.work = work;
   result.bytes = 2 * all->in.bytes();
-  result.references.push_back({"limit", [all, target] {
-                                 const real factor = posenc_bench::unknown_minus_one<real>();
-                                 posenc_bench::scale(all->in.q.data(), target().q.data(), all->in.q.size(), factor);
-                                 posenc_bench::scale(all->in.k.data(), target().k.data(), all->in.k.size(), factor);
-                               }});
-  const auto baseline = [all, target, tokens]<bool Half>(std::bool_constant<Half>) {
-    plain_loop<Half>(all->in.q.data(), target().q.data(), tokens, q_heads, all->cos.data(), all->sin.data());
-    plain_loop<Half>(all->in.k.data(), target().k.data(), tokens, k_heads, all->cos.data(), all->sin.data());
-  };
-  if (pairing == posenc::pairing::half) {
-    result.references.push_back({"baseline", [baseline] { baseline(std::true_type{}); }});
+  if (w == way::fused) {
+    auto apart = std::make_shared<layer<T>>(pairing, way::in_place, tokens, table);
+    result.references.push_back({"contiguous", [apart] { apart->rotate(way::in_place); }});
+    result.references.push_back(
+        {"limit", [apart] {
+           const real factor = posenc_bench::unknown_minus_one<real>();
+           posenc_bench::scale(apart->in.q.data(), apart->in.q.data(), apart->in.q.size(), factor);
+           posenc_bench::scale(apart->in.k.data(), apart->in.k.data(), apart->in.k.size(), factor);
+         }});
   } else {
-    result.references.push_back({"baseline", [baseline] { baseline(std::false_type{}); }});
-  }
-  if (!in_place)
-    result.references.push_back({"memcpy", [all, target] {
-                                   std::memcpy(static_cast<void*>(target().q.data()), all->in.q.data(),
-                                               static_cast<std::size_t>(all->in.q.bytes()));
-                                   std::memcpy(static_cast<void*>(target().k.data()), all->in.k.data(),
-                                               static_cast<std::size_t>(all->in.k.bytes()));
+    result.references.push_back({"limit", [all, target] {
+                                   const real factor = posenc_bench::unknown_minus_one<real>();
+                                   posenc_bench::scale(all->in.q.data(), target().q.data(), all->in.q.size(), factor);
+                                   posenc_bench::scale(all->in.k.data(), target().k.data(), all->in.k.size(), factor);
                                  }});
-  result.verify = [all, target, work, tokens] {
+    const auto baseline = [all, target, tokens]<bool Half>(std::bool_constant<Half>) {
+      plain_loop<Half>(all->in.q.data(), target().q.data(), tokens, q_heads, all->cos.data(), all->sin.data());
+      plain_loop<Half>(all->in.k.data(), target().k.data(), tokens, k_heads, all->cos.data(), all->sin.data());
+    };
+    if (pairing == posenc::pairing::half) {
+      result.references.push_back({"baseline", [baseline] { baseline(std::true_type{}); }});
+    } else {
+      result.references.push_back({"baseline", [baseline] { baseline(std::false_type{}); }});
+    }
+    if (in_place) {
+      result.references.push_back(copy_of_halves(all, result.bytes));
+    } else {
+      result.references.push_back({"memcpy", [all, target] {
+                                     std::memcpy(static_cast<void*>(target().q.data()), all->in.q.data(),
+                                                 static_cast<std::size_t>(all->in.q.bytes()));
+                                     std::memcpy(static_cast<void*>(target().k.data()), all->in.k.data(),
+                                                 static_cast<std::size_t>(all->in.k.bytes()));
+                                   }});
+    }
+  }
+  result.verify = [all, target, work, w, tokens] {
     all->in.fill();
-    const heads_of_layer<T> before(tokens);
+    const heads_of_layer<T> before(tokens, w == way::fused);
     work();
     return deviation(before, target(), all->encoding);
   };
   return result;
 }
 
-comparison compare_table(index_t positions, index_t frequencies) {
-  struct tables {
-    posenc::frequency_ladder ladder;
-    buffer<float> cos, sin;
+template <class T>
+comparison compare_threads(index_t tokens) {
+  struct threaded {
+    layer<T> data;
+    Eigen::ThreadPool pool{2};
   };
-  auto all =
-      std::make_shared<tables>(tables{posenc::frequency_ladder(2 * frequencies), buffer<float>(positions * frequencies),
-                                      buffer<float>(positions * frequencies)});
-  const auto work = [all, positions, frequencies] {
-    for (index_t p = 0; p < positions; ++p)
-      posenc::simd::sincos_products(all->ladder.inv_freq().data(), frequencies, static_cast<double>(p), 1.0,
-                                    all->cos.data() + p * frequencies, all->sin.data() + p * frequencies);
+  auto all = std::shared_ptr<threaded>(new threaded{{posenc::pairing::half, way::in_place, tokens, true}});
+  comparison result;
+  result.work = [all] {
+    posenc::eigen_executor executor(all->pool);
+    all->data.rotate(way::in_place, executor);
+  };
+  result.bytes = 2 * all->data.in.bytes();
+  result.references.push_back({"one_thread", [all] { all->data.rotate(way::in_place); }});
+  return result;
+}
+
+comparison compare_table(index_t positions, index_t frequencies, posenc::store_mode store) {
+  struct tables {
+    posenc::rope encoding;
+    buffer<float> cos, sin;
+    const posenc::frequency_ladder& ladder = encoding.ladder();
+  };
+  auto all = std::shared_ptr<tables>(new tables{posenc::rope(posenc::frequency_ladder(2 * frequencies)),
+                                                buffer<float>(positions * frequencies),
+                                                buffer<float>(positions * frequencies)});
+  const auto work = [all, positions, store] {
+    posenc::write_cos_sin(all->encoding, posenc::token_range(positions), all->cos.data(), all->sin.data(),
+                          {.store = store});
     benchmark::ClobberMemory();
   };
   comparison result;
@@ -217,24 +305,36 @@ comparison compare_table(index_t positions, index_t frequencies) {
 }
 
 template <class T>
-void add_rope(posenc::pairing pairing, const char* pairing_name, bool in_place) {
-  for (const index_t tokens : {1, 128, 2048, 16384})
-    posenc_bench::add(std::string("rope/") + pairing_name + "/" + posenc::detail::dtype_name(posenc::dtype_of<T>) +
-                          (in_place ? "/in_place" : "/out_of_place") + "/tokens:" + std::to_string(tokens),
-                      [=] { return compare_rope<T>(pairing, in_place, tokens); });
+void add_rope(posenc::pairing pairing, const char* pairing_name) {
+  const std::string kind = std::string(pairing_name) + "/" + posenc::detail::dtype_name(posenc::dtype_of<T>);
+  for (const way w : {way::in_place, way::out_of_place, way::streaming, way::fused})
+    for (const index_t tokens : {1, 128, 2048, 16384})
+      posenc_bench::add("rope/" + kind + "/" + name_of(w) + "/tokens:" + std::to_string(tokens),
+                        [=] { return compare_rope<T>(pairing, w, tokens, true); });
+  for (const index_t tokens : {1, 2048})
+    posenc_bench::add("rope_bare/" + kind + "/tokens:" + std::to_string(tokens),
+                      [=] { return compare_rope<T>(pairing, way::in_place, tokens, false); });
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   for (const auto& [pairing, name] :
-       {std::pair{posenc::pairing::half, "half"}, std::pair{posenc::pairing::interleaved, "interleaved"}})
-    for (const bool in_place : {true, false}) {
-      add_rope<float>(pairing, name, in_place);
-      add_rope<double>(pairing, name, in_place);
-      add_rope<posenc::half>(pairing, name, in_place);
-      add_rope<posenc::bfloat16>(pairing, name, in_place);
-    }
-  posenc_bench::add("rope_table/131072x64", [] { return compare_table(131072, 64); });
+       {std::pair{posenc::pairing::half, "half"}, std::pair{posenc::pairing::interleaved, "interleaved"}}) {
+    add_rope<float>(pairing, name);
+    add_rope<double>(pairing, name);
+    add_rope<posenc::half>(pairing, name);
+    add_rope<posenc::bfloat16>(pairing, name);
+  }
+  for (const index_t tokens : {2048, 16384}) {
+    posenc_bench::add("rope_threads/half/float/tokens:" + std::to_string(tokens),
+                      [=] { return compare_threads<float>(tokens); });
+    posenc_bench::add("rope_threads/half/bfloat16/tokens:" + std::to_string(tokens),
+                      [=] { return compare_threads<posenc::bfloat16>(tokens); });
+  }
+  posenc_bench::add("rope_table/131072x64/cached",
+                    [] { return compare_table(131072, 64, posenc::store_mode::cached); });
+  posenc_bench::add("rope_table/131072x64/streaming",
+                    [] { return compare_table(131072, 64, posenc::store_mode::streaming); });
   return posenc_bench::run(argc, argv);
 }

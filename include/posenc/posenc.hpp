@@ -31,8 +31,12 @@
 #include "encoding/add_positions.hpp"
 #include "encoding/alibi.hpp"
 #include "encoding/any_encoding.hpp"
+#include "encoding/axial_rope.hpp"
 #include "encoding/combine.hpp"
 #include "encoding/concepts.hpp"
+#include "encoding/convert_pairs.hpp"
+#include "encoding/cos_sin.hpp"
+#include "encoding/cos_sin_tables.hpp"
 #include "encoding/learned.hpp"
 #include "encoding/nope.hpp"
 #include "encoding/per_head.hpp"
@@ -42,6 +46,7 @@
 #include "encoding/rotated.hpp"
 #include "encoding/sinusoidal.hpp"
 #include "encoding/t5_bucket.hpp"
+#include "encoding/xpos.hpp"
 
 // mask
 #include "attention/mask/any_mask.hpp"

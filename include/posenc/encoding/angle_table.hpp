@@ -5,9 +5,11 @@
 #include <cmath>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "../core/platform.hpp"
+#include "../simd/convert.hpp"
 #include "../simd/sincos.hpp"
 
 /// Cosines and sines of many positions, kept small by the addition of angles.
@@ -62,7 +64,7 @@ class angle_rows {
 
 /// The positions first, first + 1, ..., first + count - 1. Such a position is first + the sum of two or three digits, each
 /// with rows of its own, and cos(a + b) = cos a cos b - sin a sin b. The rows are those of exact products, so that a sum of
-/// three is off by no more than 1e-15. Two digits serve 2^16 positions; with three, a million positions of 64 pairs take
+/// three is off by no more than 1e-15. Two digits serve 4096 positions; with three, a million positions of 64 pairs take
 /// 320 KiB where their floats would take 512 MiB.
 class angle_table {
  public:
@@ -119,7 +121,7 @@ class angle_table {
   }
 
  private:
-  static constexpr int two_digit_bits = 16;
+  static constexpr int two_digit_bits = 12;  // rows that a pass over long tensors does not push out of the second cache
 
   template <class Real, class F>
   POSENC_ALWAYS_INLINE static void write(index_t n, double cos_factor, double sin_factor, Real* cos_out, Real* sin_out,
@@ -127,10 +129,29 @@ class angle_table {
     constexpr index_t lanes = simd::vec<double>::lanes;
     const simd::vec<double> fc(cos_factor), fs(sin_factor);
     index_t i = 0;
+    const bool plain = cos_factor == 1 && sin_factor == 1;
+    const auto scaled = [&](index_t at) POSENC_INLINE_LAMBDA {
+      const auto [s, c] = angle(at);
+      return simd::sine_cosine<simd::vec<double>>{s * fs, c * fc};
+    };
+    if constexpr (std::is_same_v<Real, float>) {
+      const auto both = [&](auto&& of) POSENC_INLINE_LAMBDA {
+        for (; i + 2 * lanes <= n; i += 2 * lanes) {
+          const auto low = of(i), high = of(i + lanes);
+          simd::store(cos_out + i, simd::join(low.cos, high.cos));
+          simd::store(sin_out + i, simd::join(low.sin, high.sin));
+        }
+      };
+      if (plain) {
+        both(angle);
+      } else {
+        both(scaled);
+      }
+    }
     for (; i + lanes <= n; i += lanes) {
-      const auto [s, c] = angle(i);
-      store_converted(cos_out + i, c * fc);
-      store_converted(sin_out + i, s * fs);
+      const auto [s, c] = scaled(i);
+      store_converted(cos_out + i, c);
+      store_converted(sin_out + i, s);
     }
     if (i == n) return;
     alignas(64) double c[lanes], s[lanes];

@@ -93,6 +93,15 @@ struct head_rows {
   index_t out_stride;
 };
 
+/// Asks for `Count` elements some way behind `from`: heads and tokens mostly follow each other, and the hardware's own
+/// guesses end with each page of memory. Two KiB are best on the machines tried; nothing is read where nothing is.
+template <index_t Count, class T>
+POSENC_ALWAYS_INLINE void fetch_ahead(const T* from) noexcept {
+  constexpr index_t distance = 2048, line = 64;
+  const char* const at = reinterpret_cast<const char*>(from) + distance;
+  for (index_t i = 0; i < Count * index_t{sizeof(T)}; i += line) __builtin_prefetch(at + i);
+}
+
 /// N registers of pairs from pair `first` on, or one with `count` pairs.
 template <class Pairs, int N, bool Streaming, class Real, class In, class Out, class Count>
 POSENC_ALWAYS_INLINE void turn_pairs(const Real* cos, const Real* sin, index_t pairs, index_t first,
@@ -105,72 +114,81 @@ POSENC_ALWAYS_INLINE void turn_pairs(const Real* cos, const Real* sin, index_t p
       rows;  // what is stored through `out` could be rows, for all C++ knows
   const In* in = from + Pairs::step * first;
   Out* out = to + Pairs::step * first;
-  for (index_t head = 0; head < heads; ++head, in += in_stride, out += out_stride)
+  for (index_t head = 0; head < heads; ++head, in += in_stride, out += out_stride) {
+    if constexpr (Pairs::step == 1) {
+      fetch_ahead<N * lanes>(in);
+      fetch_ahead<N * lanes>(in + pairs);
+    } else {
+      fetch_ahead<2 * N * lanes>(in);
+    }
     simd::unroll<N>([&](auto k) POSENC_INLINE_LAMBDA {
       registers[k].template turn<Streaming>(in + Pairs::step * k * lanes, out + Pairs::step * k * lanes, pairs, count);
     });
+  }
 }
 
 /// Turns the first 2 * pairs elements of every head. `cos` and `sin` have `pairs` numbers each, the attention factor in
 /// them. Where the registers do not hold all of a token's cosines and sines, memory likes whole heads, one after another,
 /// better than pieces of all heads again and again.
+///
+/// All arguments are single words: a structure would be copied with wider loads than it was just stored with, and those wait
+/// until all stores before them are done, at memory's speed, twice a token.
 template <class Pairs, bool Streaming, class Real, class In, class Out>
-POSENC_NOINLINE void turn_heads(const Real* cos, const Real* sin, index_t pairs, head_rows<In, Out> rows) noexcept {
+POSENC_NOINLINE void turn_heads(const Real* cos, const Real* sin, index_t pairs, index_t heads, const In* in,
+                                index_t in_stride, Out* out, index_t out_stride) noexcept {
   constexpr index_t together = Pairs::together * simd::vec<Real>::lanes;
-  const index_t heads = rows.heads;
-  if (Pairs::loads_are_free && pairs > together) rows.heads = 1;
-  for (index_t head = 0; head < heads; head += rows.heads) {
+  const index_t run = Pairs::loads_are_free && pairs > together ? 1 : heads;
+  for (index_t head = 0; head < heads; head += run) {
+    const head_rows<In, Out> rows{run, in, in_stride, out, out_stride};
     index_t i = 0;
     for (; i + together <= pairs; i += together)
       turn_pairs<Pairs, Pairs::together, Streaming>(cos, sin, pairs, i, rows, full_register<Real>{});
     for_each_register<Real>(pairs - i, [&](index_t first, auto count) POSENC_INLINE_LAMBDA {
       turn_pairs<Pairs, 1, Streaming>(cos, sin, pairs, i + first, rows, count);
     });
-    rows.in += rows.in_stride;
-    rows.out += rows.out_stride;
+    in += in_stride;
+    out += out_stride;
   }
 }
 
 /// Whether all registers of the outputs are aligned, as streaming stores need.
-template <class Real, class In, class Out>
-bool can_stream(const head_rows<In, Out>& rows, index_t pairs) noexcept {
+template <class Real, class Out>
+bool can_stream(const Out* out, index_t out_stride, index_t pairs) noexcept {
   constexpr auto bytes = static_cast<std::uintptr_t>(simd::vec<Real>::lanes) * sizeof(Out);
   const auto aligned = [](std::uintptr_t x) { return x % bytes == 0; };
-  return aligned(reinterpret_cast<std::uintptr_t>(rows.out)) &&
-         aligned(static_cast<std::uintptr_t>(rows.out_stride) * sizeof(Out)) &&
+  return aligned(reinterpret_cast<std::uintptr_t>(out)) &&
+         aligned(static_cast<std::uintptr_t>(out_stride) * sizeof(Out)) &&
          aligned(static_cast<std::uintptr_t>(pairs) * sizeof(Out));
 }
 
 template <class Pairs, class Real, class In, class Out>
-void turn_heads(const Real* cos, const Real* sin, index_t pairs, const head_rows<In, Out>& rows,
-                store_mode store) noexcept {
-  if (store == store_mode::streaming && static_cast<const void*>(rows.in) != static_cast<const void*>(rows.out) &&
-      can_stream<Real>(rows, pairs)) {
-    turn_heads<Pairs, true>(cos, sin, pairs, rows);
+POSENC_ALWAYS_INLINE void turn_heads(const Real* row, index_t pairs, index_t heads, const In* in, index_t in_stride,
+                                     Out* out, index_t out_stride, store_mode store) noexcept {
+  if (store == store_mode::streaming && static_cast<const void*>(in) != static_cast<const void*>(out) &&
+      can_stream<Real>(out, out_stride, pairs)) {
+    turn_heads<Pairs, true>(row, row + pairs, pairs, heads, in, in_stride, out, out_stride);
   } else {
-    turn_heads<Pairs, false>(cos, sin, pairs, rows);
+    turn_heads<Pairs, false>(row, row + pairs, pairs, heads, in, in_stride, out, out_stride);
   }
 }
 
 /// Whole heads of one token: dimensions `turned` turn by `row`, [cosines][sines]; the others keep their bits in place and
 /// are copied out of place.
 template <class Real, class In, class Out>
-void turn_rotary(pairing how, dim_range turned, index_t head_dim, const Real* row, const head_rows<In, Out>& heads,
-                 store_mode store) noexcept {
+POSENC_ALWAYS_INLINE void turn_rotary(pairing how, dim_range turned, index_t head_dim, const Real* row, index_t heads,
+                                      const In* in, index_t in_stride, Out* out, index_t out_stride,
+                                      store_mode store) noexcept {
   const index_t pairs = (turned.end - turned.begin) / 2;
-  head_rows<In, Out> rows = heads;
-  rows.in += turned.begin;
-  rows.out += turned.begin;
   if (how == pairing::half) {
-    turn_heads<half_pairs<Real>>(row, row + pairs, pairs, rows, store);
+    turn_heads<half_pairs<Real>>(row, pairs, heads, in + turned.begin, in_stride, out + turned.begin, out_stride,
+                                 store);
   } else {
-    turn_heads<interleaved_pairs<Real>>(row, row + pairs, pairs, rows, store);
+    turn_heads<interleaved_pairs<Real>>(row, pairs, heads, in + turned.begin, in_stride, out + turned.begin, out_stride,
+                                        store);
   }
-  if (static_cast<const void*>(heads.in) == static_cast<const void*>(heads.out)) return;
+  if (static_cast<const void*>(in) == static_cast<const void*>(out)) return;
   if (turned.begin == 0 && turned.end == head_dim) return;
-  for (index_t head = 0; head < heads.heads; ++head) {
-    const In* const in = heads.in + head * heads.in_stride;
-    Out* const out = heads.out + head * heads.out_stride;
+  for (index_t head = 0; head < heads; ++head, in += in_stride, out += out_stride) {
     copy_elements<Real>(in, turned.begin, out);
     copy_elements<Real>(in + turned.end, head_dim - turned.end, out + turned.end);
   }

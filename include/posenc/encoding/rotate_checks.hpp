@@ -72,16 +72,13 @@ bool is_plain(const tensor_view<T>& x) noexcept {
   if (x.data_handle() == nullptr || x.batch() < 1 || x.heads() < 1 || x.tokens() < 1 || x.dim() < 1 ||
       x.stride(3) != 1 || x.from_columns())
     return false;
-  // Within so much nothing wraps.
-  constexpr index_t limit = index_t{1} << 40;
+  constexpr index_t limit = index_t{1} << 31, too_far = index_t{1} << 62;  // within so much nothing wraps
   const auto reach = [](index_t count, index_t stride, index_t inner) {
-    return count == 1                                                          ? inner
-           : stride >= inner && stride < limit && count < limit / (stride + 1) ? count * stride
-                                                                               : limit;
+    return count == 1 ? inner : count < limit && stride < limit && stride >= inner ? count * stride : too_far;
   };
   index_t rows = reach(x.tokens(), x.stride(2), reach(x.heads(), x.stride(1), x.dim()));
-  if (rows >= limit) rows = reach(x.heads(), x.stride(1), reach(x.tokens(), x.stride(2), x.dim()));
-  return reach(x.batch(), x.stride(0), rows) < limit;
+  if (rows == too_far) rows = reach(x.heads(), x.stride(1), reach(x.tokens(), x.stride(2), x.dim()));
+  return reach(x.batch(), x.stride(0), rows) < too_far;
 }
 
 /// The check of a usual call without a loop: a decoding step is so short that it would show. False says nothing.

@@ -106,18 +106,30 @@ struct token_walk {
   /// Calls f(positions, first row, end row, token) until steps [first, last) are done.
   template <class F>
   void run(index_t first, index_t last, F&& f) const {
-    const bool shared = tokens.batch() == 1;
+    if (first >= last) return;
     double position[max_position_axes];
-    for (index_t axis = 0; axis < tokens.axes() && batch == 1 && first + 1 == last; ++axis)
-      position[axis] = tokens.position(axis, 0, first);
-    if (batch == 1 && first + 1 == last) return f(position, index_t{0}, index_t{1}, first);  // no divisions
-    for (index_t step = first; step < last;) {
-      const index_t token = shared ? step / batch : step % tokens.count();
-      const index_t row = shared ? step % batch : step / tokens.count();
-      const index_t end = shared ? (std::min)(batch, row + (last - step)) : row + 1;
+    const auto read = [&](index_t row, index_t token) {
       for (index_t axis = 0; axis < tokens.axes(); ++axis) position[axis] = tokens.position(axis, row, token);
-      f(position, row, end, token);
-      step += end - row;
+    };
+    // Divisions cost as much as half a head: one for each piece.
+    if (tokens.batch() == 1 && batch > 1) {
+      for (index_t token = first / batch, row = first % batch; first < last; ++token, row = 0) {
+        const index_t end = (std::min)(batch, row + (last - first));
+        read(row, token);
+        f(position, row, end, token);
+        first += end - row;
+      }
+      return;
+    }
+    const index_t count = tokens.count();
+    index_t row = batch == 1 ? 0 : first / count, token = first - row * count;
+    for (; first < last; ++first) {
+      read(row, token);
+      f(position, row, row + 1, token);
+      if (++token == count) {
+        token = 0;
+        ++row;
+      }
     }
   }
 };

@@ -192,7 +192,17 @@ POSENC_ALWAYS_INLINE void store_as(T* to, vec<Real> v) noexcept {
   }
 }
 
-/// The same past the caches, see `store_streaming`. `to` is aligned to lanes * sizeof(T) bytes.
+/// Two registers of doubles as one of floats, rounded: a store of whole registers, which loads of whole registers can take
+/// their numbers from before it is done.
+POSENC_ALWAYS_INLINE vec<float> join(vec<double> low, vec<double> high) noexcept {
+  using narrow = backend::vector<float, vec<double>::lanes* static_cast<int>(sizeof(float))>;
+  const narrow a = __builtin_convertvector(low.r, narrow), b = __builtin_convertvector(high.r, narrow);
+  return [&]<int... I>(std::integer_sequence<int, I...>) POSENC_INLINE_LAMBDA {
+    return vec<float>(backend::vector<float>(__builtin_shufflevector(a, b, I...)));
+  }(std::make_integer_sequence<int, vec<float>::lanes>{});
+}
+
+/// What `store_as` does, past the caches, see `store_streaming`. `to` is aligned to lanes * sizeof(T) bytes.
 template <scalar T, std::floating_point Real>
 POSENC_ALWAYS_INLINE void store_streaming_as(T* to, vec<Real> v) noexcept {
   if constexpr (dtype_of<T> == dtype_of<Real>) {

@@ -7,6 +7,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "convert.hpp"
 #include "simd.hpp"
 
 /// Sines and cosines of exact products position * frequency, in double.
@@ -158,14 +159,25 @@ void sincos_products(const double* inv_freq, index_t n, double position, double 
   using narrow = backend::vector<Real, static_cast<int>(lanes * sizeof(Real))>;
   const vec<double> at(position), factor(scale);
   vec<double> largest(0.0);
-  const auto block = [&](const double* from, Real* cos_to, Real* sin_to) POSENC_INLINE_LAMBDA {
+  const auto values = [&](const double* from) POSENC_INLINE_LAMBDA {
     const auto [product, residual] = two_product(at, load(from));
     largest = (max)(largest, abs(product));
     const auto result = sincos<Real>(product, residual);
-    backend::store(cos_to, __builtin_convertvector((result.cos * factor).r, narrow));
-    backend::store(sin_to, __builtin_convertvector((result.sin * factor).r, narrow));
+    return sine_cosine<vec<double>>{result.sin * factor, result.cos * factor};
+  };
+  const auto block = [&](const double* from, Real* cos_to, Real* sin_to) POSENC_INLINE_LAMBDA {
+    const auto result = values(from);
+    backend::store(cos_to, __builtin_convertvector(result.cos.r, narrow));
+    backend::store(sin_to, __builtin_convertvector(result.sin.r, narrow));
   };
   index_t i = 0;
+  if constexpr (std::is_same_v<Real, float>) {
+    for (; i + 2 * lanes <= n; i += 2 * lanes) {
+      const auto low = values(inv_freq + i), high = values(inv_freq + i + lanes);
+      store(cos_out + i, join(low.cos, high.cos));
+      store(sin_out + i, join(low.sin, high.sin));
+    }
+  }
   for (; i + lanes <= n; i += lanes) block(inv_freq + i, cos_out + i, sin_out + i);
   if (i < n) {
     double from[lanes] = {};
