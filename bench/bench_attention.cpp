@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention over a prompt, and of one new token over a cache. Names:
 //   prefill/<encoding>/<mask>/<dtype>/head_dim:<d>/heads:<h>x<kv>/tokens:<n>/threads:<t>
-//   decode/<encoding>/<dtype>/heads:<h>x<kv>/keys:<n>/threads:<t>
+//   decode/<encoding>/<dtype>/heads:<h>x<kv>/keys:<n>/threads:<t>        over a cache of the library
+//   decode_rows/<encoding>/<dtype>/heads:<h>x<kv>/keys:<n>/threads:<t>   over rotated keys and values in rows
 // encoding: nope rope alibi t5. mask: none causal window<W> (causal, W keys) documents<n> (causal in n equal documents).
 // limit: multiply-adds in registers for prompts (operations of visible pairs are counted), reading the cache's bytes for
 // new tokens, on as many threads. baseline: the plain loop over one head's keys, for some rows. l2: scaling memory in the
@@ -213,7 +214,7 @@ comparison compare_prefill(const std::string& encoding, const std::string& mask,
 }
 
 template <class T>
-comparison compare_decode(const std::string& encoding, const shape& s) {
+comparison compare_decode(const std::string& encoding, bool in_rows, const shape& s) {
   using real = posenc::compute_type<T>;
   struct buffers {
     posenc::any_encoding encoding;
@@ -240,19 +241,32 @@ comparison compare_decode(const std::string& encoding, const shape& s) {
     return posenc::view_bhtd(x.data(), 1, s.kv_heads, s.tokens, s.head_dim);
   };
   const auto query = [s](const buffer<T>& x) { return posenc::view_bhtd(x.data(), 1, s.heads, 1, s.head_dim); };
-  all->cache.append(keys(all->k), keys(all->v), posenc::token_range(s.tokens), all->encoding);
+  if (!in_rows) all->cache.append(keys(all->k), keys(all->v), posenc::token_range(s.tokens), all->encoding);
 
   const posenc::token_view now = posenc::token_range(1, static_cast<double>(s.tokens - 1));
   comparison result;
-  result.work = [all, on, query, now] {
+  result.work = [all, on, s, in_rows, keys, query, now] {
     posenc::attention_options options;
     options.memory = &all->memory;
+    if (in_rows) {
+      posenc::attention(query(all->q), keys(all->k), keys(all->v), query(all->out), {now, posenc::token_range(s.tokens)},
+                        posenc::rotated_keys(all->encoding), posenc::causal{}, options, *on);
+      return;
+    }
     posenc::attention(query(all->q), all->cache, query(all->out), now, all->encoding, posenc::causal{}, options, *on);
   };
   result.bytes = 2.0 * static_cast<double>(elements) * sizeof(T);
-  // The limit reads the cache's own memory once, each thread its share of the blocks.
+  // The limit reads the cache's own memory once, each thread its share of the blocks or rows.
   result.references.push_back({"limit",
-                               [all, on, s] {
+                               [all, on, s, in_rows, elements] {
+                                 if (in_rows) {
+                                   const index_t share = elements * static_cast<index_t>(sizeof(T)) / on->concurrency();
+                                   on->parallel_for(on->concurrency(), [&](index_t t) {
+                                     for (const buffer<T>* x : {&all->k, &all->v})
+                                       posenc_bench::read(reinterpret_cast<const char*>(x->data()) + t * share, share);
+                                   });
+                                   return;
+                                 }
                                  const posenc::kv_cache<T>& cache = all->cache;
                                  const index_t count = cache.blocks(0) * s.kv_heads, n = on->concurrency();
                                  on->parallel_for(n, [&](index_t t) {
@@ -270,9 +284,10 @@ comparison compare_decode(const std::string& encoding, const shape& s) {
                                               all->scores.data(), all->row.data(), 1, s.tokens, s.head_dim);
                                },
                                2.0 * static_cast<double>(s.tokens * s.head_dim) * sizeof(T)});
-  result.verify = [all, s, keys, query, now] {
+  result.verify = [all, s, in_rows, keys, query, now] {
     return deviation(query(all->q), keys(all->k), keys(all->v), query(all->out), now, posenc::token_range(s.tokens),
-                     all->encoding, posenc::any_mask(posenc::causal{}));
+                     in_rows ? posenc::any_encoding(posenc::rotated_keys(all->encoding)) : all->encoding,
+                     posenc::any_mask(posenc::causal{}));
   };
   return result;
 }
@@ -288,10 +303,10 @@ void add_prefill(const std::string& encoding, const std::string& mask, const sha
 }
 
 template <class T>
-void add_decode(const std::string& encoding, const shape& s) {
-  posenc_bench::add("decode/" + encoding + "/" + posenc::detail::dtype_name(posenc::dtype_of<T>) + "/heads:" +
+void add_decode(const std::string& encoding, const shape& s, bool in_rows = false) {
+  posenc_bench::add((in_rows ? "decode_rows/" : "decode/") + encoding + "/" + posenc::detail::dtype_name(posenc::dtype_of<T>) + "/heads:" +
                         shape_name(s) + "/keys:" + std::to_string(s.tokens) + "/threads:" + std::to_string(s.threads),
-                    [=] { return compare_decode<T>(encoding, s); });
+                    [=] { return compare_decode<T>(encoding, in_rows, s); });
 }
 
 }  // namespace
@@ -323,6 +338,10 @@ int main(int argc, char** argv) {
         add_decode<posenc::half>(encoding, {128, 32, 8, keys, count});
         add_decode<posenc::bfloat16>(encoding, {128, 32, 8, keys, count});
       }
+    for (const index_t keys : {1024, 8192, 65536}) {
+      add_decode<float>("nope", {128, 32, 8, keys, count}, true);
+      add_decode<posenc::bfloat16>("nope", {128, 32, 8, keys, count}, true);
+    }
     add_decode<double>("nope", {128, 32, 8, 8192, count});
   }
   return posenc_bench::run(argc, argv);

@@ -183,41 +183,59 @@ POSENC_NOINLINE void value_block_with_holes(const Real* weights, index_t weight_
     }
 }
 
-/// The products over blocks of one stored type, for the score tile that only knows the compute type.
+template <class Real>
+struct kv_pointer;
+
+/// The products over blocks of one stored type and layout, for the score tile that only knows the compute type.
 template <class Real>
 struct block_kernels {
-  void (*score)(const Real* queries, index_t query_stride, index_t rows, const void* keys, index_t depth, Real* scores,
-                index_t score_stride, const void* ahead) noexcept;
+  /// Fetches the block's values meanwhile, if the rows are few.
+  void (*score)(const Real* queries, index_t query_stride, index_t rows, const kv_pointer<Real>& block, index_t depth,
+                Real* scores, index_t score_stride) noexcept;
+  /// ahead[b]: the keys that will be read next, fetched during block b, if the rows are few.
   void (*values)(const Real* weights, index_t weight_stride, const std::uint64_t* bits, index_t rows,
-                 const void* const* values, const void* const* ahead, index_t blocks, index_t padded_value_dim,
+                 const kv_pointer<Real>* chunk, const void* const* ahead, index_t blocks, index_t padded_value_dim,
                  const Real* rescale, Real* out, index_t out_stride) noexcept;
-  void (*values_with_holes)(const Real* weights, index_t weight_stride, index_t rows, const void* values,
+  /// One block whose values are not all finite.
+  void (*values_with_holes)(const Real* weights, index_t weight_stride, index_t rows, const kv_pointer<Real>& block,
                             index_t padded_value_dim, Real* out, index_t out_stride) noexcept;
+};
+
+/// One KV head of one block, and the kernels that read it.
+template <class Real>
+struct kv_pointer {
+  const void *keys = nullptr, *values = nullptr;
+  bool finite_values = true;
+  const block_kernels<Real>* kernels = nullptr;
+  // Only of blocks that lie in rows: keys, elements from one to the next, elements of one, and a row's memory for each of
+  // few rows.
+  index_t count = 0, key_stride = 0, value_stride = 0, key_dim = 0, value_dim = 0;
+  Real* scratch = nullptr;
 };
 
 template <class Real, class Stored, int Rows>
 inline constexpr block_kernels<Real> block_kernels_of{
-    [](const Real* queries, index_t query_stride, index_t rows, const void* keys, index_t depth, Real* scores,
-       index_t score_stride, const void* ahead) noexcept {
-      score_block<Rows>(queries, query_stride, rows, static_cast<const Stored*>(keys), depth, scores, score_stride,
-                        static_cast<const char*>(ahead));
+    [](const Real* queries, index_t query_stride, index_t rows, const kv_pointer<Real>& block, index_t depth,
+       Real* scores, index_t score_stride) noexcept {
+      score_block<Rows>(queries, query_stride, rows, static_cast<const Stored*>(block.keys), depth, scores,
+                        score_stride, static_cast<const char*>(block.values));
     },
-    [](const Real* weights, index_t weight_stride, const std::uint64_t* bits, index_t rows, const void* const* values,
-       const void* const* ahead, index_t blocks, index_t padded_value_dim, const Real* rescale, Real* out,
-       index_t out_stride) noexcept {
+    [](const Real* weights, index_t weight_stride, const std::uint64_t* bits, index_t rows,
+       const kv_pointer<Real>* chunk, const void* const* ahead, index_t blocks, index_t padded_value_dim,
+       const Real* rescale, Real* out, index_t out_stride) noexcept {
       const Stored* from[chunk_blocks];
       const char* next[chunk_blocks];
       for (index_t b = 0; b < blocks; ++b) {
-        from[b] = static_cast<const Stored*>(values[b]);
+        from[b] = static_cast<const Stored*>(chunk[b].values);
         next[b] = static_cast<const char*>(ahead[b]);
       }
       value_blocks<Rows>(weights, weight_stride, bits, rows, from, next, blocks, padded_value_dim, rescale, out,
                          out_stride);
     },
-    [](const Real* weights, index_t weight_stride, index_t rows, const void* values, index_t padded_value_dim,
-       Real* out, index_t out_stride) noexcept {
-      value_block_with_holes(weights, weight_stride, rows, static_cast<const Stored*>(values), padded_value_dim, out,
-                             out_stride);
+    [](const Real* weights, index_t weight_stride, index_t rows, const kv_pointer<Real>& block,
+       index_t padded_value_dim, Real* out, index_t out_stride) noexcept {
+      value_block_with_holes(weights, weight_stride, rows, static_cast<const Stored*>(block.values), padded_value_dim,
+                             out, out_stride);
     }};
 
 /// Rows of a tile that reads keys and values as they are stored, and fetches ahead.
