@@ -249,8 +249,9 @@ comparison compare_decode(const std::string& encoding, bool in_rows, const shape
     posenc::attention_options options;
     options.memory = &all->memory;
     if (in_rows) {
-      posenc::attention(query(all->q), keys(all->k), keys(all->v), query(all->out), {now, posenc::token_range(s.tokens)},
-                        posenc::rotated_keys(all->encoding), posenc::causal{}, options, *on);
+      posenc::attention(query(all->q), keys(all->k), keys(all->v), query(all->out),
+                        {now, posenc::token_range(s.tokens)}, posenc::rotated_keys(all->encoding), posenc::causal{},
+                        options, *on);
       return;
     }
     posenc::attention(query(all->q), all->cache, query(all->out), now, all->encoding, posenc::causal{}, options, *on);
@@ -304,8 +305,9 @@ void add_prefill(const std::string& encoding, const std::string& mask, const sha
 
 template <class T>
 void add_decode(const std::string& encoding, const shape& s, bool in_rows = false) {
-  posenc_bench::add((in_rows ? "decode_rows/" : "decode/") + encoding + "/" + posenc::detail::dtype_name(posenc::dtype_of<T>) + "/heads:" +
-                        shape_name(s) + "/keys:" + std::to_string(s.tokens) + "/threads:" + std::to_string(s.threads),
+  posenc_bench::add((in_rows ? "decode_rows/" : "decode/") + encoding + "/" +
+                        posenc::detail::dtype_name(posenc::dtype_of<T>) + "/heads:" + shape_name(s) +
+                        "/keys:" + std::to_string(s.tokens) + "/threads:" + std::to_string(s.threads),
                     [=] { return compare_decode<T>(encoding, in_rows, s); });
 }
 

@@ -23,18 +23,34 @@ inline void fetch_row(const char* at, index_t bytes) noexcept {
   for (index_t line = 0; line < bytes; line += 64) fetch_ahead(at + line);
 }
 
+/// Lane i of x[0] becomes the sum of the lanes of x[i]: each step leaves N registers, with partial sums of twice as many of
+/// the first ones.
+template <int N, class Real>
+POSENC_ALWAYS_INLINE void fold(simd::vec<Real>* x) noexcept {
+  if constexpr (N > 0) {
+    simd::unroll<N>([&](auto i)
+                        POSENC_INLINE_LAMBDA { x[i] = simd::zip<0>(x[i], x[i + N]) + simd::zip<1>(x[i], x[i + N]); });
+    fold<N / 2>(x);
+  }
+}
+
 /// scores[r][j] = sum over d of queries[r][d] * keys[j][d] for Rows rows and as many keys as fill a register with sums.
-/// Rows of queries are padded with zeros to whole registers.
+/// Rows of queries are padded with zeros to whole registers. Where the keys' rows are read, as much is fetched of the rows
+/// `ahead`.
 template <class Real, int Rows, class Stored>
 POSENC_NOINLINE void row_score_kernel(const Real* queries, index_t query_stride, const Stored* keys, index_t key_stride,
-                                      index_t depth, Real* scores, index_t score_stride) noexcept {
+                                      index_t depth, Real* scores, index_t score_stride, const char* ahead,
+                                      index_t ahead_stride) noexcept {
   using simd::vec;
   constexpr int lanes = vec<Real>::lanes, count = lanes / Rows;
   vec<Real> sum[lanes];
   simd::unroll<lanes>([&](auto i) POSENC_INLINE_LAMBDA { sum[i] = vec<Real>(Real{0}); });
   const auto step = [&](index_t d, auto&& load) POSENC_INLINE_LAMBDA {
     vec<Real> key[count];
-    simd::unroll<count>([&](auto k) POSENC_INLINE_LAMBDA { key[k] = load(keys + k * key_stride + d); });
+    simd::unroll<count>([&](auto k) POSENC_INLINE_LAMBDA {
+      fetch_ahead(ahead + k * ahead_stride + d * static_cast<index_t>(sizeof(Stored)));
+      key[k] = load(keys + k * key_stride + d);
+    });
     simd::unroll<Rows>([&](auto r) POSENC_INLINE_LAMBDA {
       const vec<Real> query = simd::load(queries + r * query_stride + d);
       simd::unroll<count>(
@@ -45,9 +61,7 @@ POSENC_NOINLINE void row_score_kernel(const Real* queries, index_t query_stride,
   for (; d + lanes <= depth; d += lanes)
     step(d, [](const Stored* from) POSENC_INLINE_LAMBDA { return simd::load_as<Real>(from); });
   if (d < depth) step(d, [&](const Stored* from) POSENC_INLINE_LAMBDA { return load_first<Real>(from, depth - d); });
-  // Half as many registers, with sums of half as many lanes each, until lane i of the only one is the sum of register i.
-  for (int n = lanes / 2; n > 0; n /= 2)
-    for (int i = 0; i < n; ++i) sum[i] = simd::zip<0>(sum[i], sum[i + n]) + simd::zip<1>(sum[i], sum[i + n]);
+  fold<lanes / 2>(sum);
   Real all[lanes];
   simd::store(all, sum[0]);
   simd::unroll<Rows>([&](auto r) POSENC_INLINE_LAMBDA {
@@ -94,23 +108,22 @@ template <class Real, class Stored>
 void row_score_block(const Real* queries, index_t query_stride, index_t rows, const kv_pointer<Real>& block,
                      index_t depth, Real* scores, index_t score_stride) noexcept {
   const auto* keys = static_cast<const Stored*>(block.keys);
-  constexpr auto size = static_cast<index_t>(sizeof(Stored));
+  const auto* values = static_cast<const char*>(block.values);
+  const index_t value_bytes = block.value_stride * static_cast<index_t>(sizeof(Stored));
   for_row_tiles<row_tile<Real>>(rows, [&](auto tile, index_t r) {
     constexpr index_t together = simd::vec<Real>::lanes / tile;
     const Real* query = queries + r * query_stride;
     Real* to = scores + r * score_stride;
     index_t j = 0;
     for (; j + together <= block.count; j += together) {
-      if (r == 0)
-        for (index_t i = j; i < j + together; ++i)
-          fetch_row(static_cast<const char*>(block.values) + i * block.value_stride * size, block.value_dim * size);
       row_score_kernel<Real, tile>(query, query_stride, keys + j * block.key_stride, block.key_stride, depth, to + j,
-                                   score_stride);
+                                   score_stride, values + j * value_bytes, value_bytes);
     }
     // The rest one by one: a stride of 0 computes it several times.
     for (; j < block.count; ++j) {
       Real same[static_cast<int>(tile) * together];
-      row_score_kernel<Real, tile>(query, query_stride, keys + j * block.key_stride, 0, depth, same, together);
+      row_score_kernel<Real, tile>(query, query_stride, keys + j * block.key_stride, 0, depth, same, together,
+                                   values + j * value_bytes, 0);
       for (index_t i = 0; i < tile; ++i) to[i * score_stride + j] = same[i * together];
     }
   });
@@ -131,10 +144,11 @@ void row_value_block(const Real* weights, index_t weight_stride, index_t rows, c
   const auto columns = [&](auto vectors, index_t c) {
     const index_t rest = block.value_dim - c - (vectors - 1) * lanes, last = rest < lanes ? rest : lanes;
     for_row_tiles<row_tile<Real>>(rows, [&](auto tile, index_t r) {
-      const bool fetches = r == 0 && c == 0;
+      // The first tile fetches as many columns of the next keys as it reads of the values.
+      const index_t left = block.key_dim - c, mine = left < vectors * lanes ? left : vectors * lanes;
       row_value_kernel<Real, tile, vectors>(weights + r * weight_stride, weight_stride, values + c, block.value_stride,
-                                            block.count, last, out + r * out_stride + c, out_stride, ahead,
-                                            block.key_stride * size, fetches ? block.key_dim * size : 0);
+                                            block.count, last, out + r * out_stride + c, out_stride, ahead + c * size,
+                                            block.key_stride * size, r == 0 ? mine * size : 0);
     });
   };
   index_t c = 0;
