@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention over a prompt, and of one new token over a cache. Names:
 //   prefill/<encoding>/<mask>/<dtype>/head_dim:<d>/heads:<h>x<kv>/tokens:<n>/threads:<t>
-//   decode/<encoding>/<dtype>/heads:<h>x<kv>/keys:<n>/threads:<t>
-// encoding: nope rope alibi t5. mask: none causal window<W> (causal, W keys) documents<n> (causal in n equal documents).
+//   decode/<encoding>/<dtype>/heads:<h>x<kv>/keys:<n>/threads:<t>        over a cache of the library
+//   decode_rows/<encoding>/<dtype>/heads:<h>x<kv>/keys:<n>/threads:<t>   over rotated keys and values in rows
+//   decode_batch/<encoding>/<dtype>/heads:<h>x<kv>/sequences:16/keys:128-8192/threads:<t>
+// encoding: nope rope alibi t5 softcap (no encoding, scores capped at 30). mask: none causal window<W> (causal, W keys) documents<n> (causal in n equal documents).
 // limit: multiply-adds in registers for prompts (operations of visible pairs are counted), reading the cache's bytes for
 // new tokens, on as many threads. baseline: the plain loop over one head's keys, for some rows. l2: scaling memory in the
-// second cache, to tell a busy machine from a slow kernel.
+// second cache, and product: score tiles of matrices that stay there, to tell a busy machine from a slow kernel.
 #include <posenc/core/eigen_executor.hpp>
 #include <posenc/posenc.hpp>
 #include <posenc/testing/reference.hpp>
@@ -134,8 +136,10 @@ double bound() {
 template <class T, class K>
 std::string deviation(const posenc::tensor_view<T>& q, const K& k, const K& v, const posenc::tensor_view<T>& out,
                       const posenc::token_view& tokens, const posenc::token_view& k_tokens,
-                      const posenc::any_encoding& e, const posenc::any_mask& mask) {
+                      const posenc::any_encoding& e, const posenc::any_mask& mask, double softcap = 0) {
   double worst = 0;
+  posenc::attention_options options;
+  options.softcap = softcap;
   for (const index_t t : {index_t{0}, q.tokens() / 2, q.tokens() - 1}) {
     const double position[] = {tokens.position(0, 0, t)};
     const std::int64_t document[] = {tokens.document(0, t)};
@@ -145,7 +149,7 @@ std::string deviation(const posenc::tensor_view<T>& q, const K& k, const K& v, c
                                              {q.stride(0), q.stride(1), q.stride(2), 1});
     std::vector<double> wanted(static_cast<std::size_t>(q.heads() * out.dim()));
     posenc::testing::attention(query, k, v, posenc::view_bhtd(wanted.data(), 1, q.heads(), 1, out.dim()),
-                               posenc::token_pair(one, k_tokens), e, mask);
+                               posenc::token_pair(one, k_tokens), e, mask, options);
     for (index_t h = 0; h < q.heads(); ++h)
       for (index_t d = 0; d < out.dim(); ++d)
         worst = std::max(worst, std::fabs(static_cast<double>(out(0, h, t, d)) -
@@ -156,6 +160,29 @@ std::string deviation(const posenc::tensor_view<T>& q, const K& k, const K& v, c
   std::snprintf(text, sizeof text, "wrong result: off by %.3g, bound %.3g", worst, bound<T>());
   return text;
 }
+
+/// Products of 96 queries and 64 keys of head_dim 128, again and again over 8 blocks: as attention's, with nothing else.
+template <class Real>
+posenc_bench::reference l2_product() {
+  constexpr index_t rows = 96, depth = 128, blocks = 8, keys = posenc::block_keys;
+  constexpr index_t stride = depth + 16;
+  auto memory = std::make_shared<buffer<Real>>(rows * stride + blocks * depth * keys + rows * keys);
+  memory->fill();
+  return {"product",
+          [memory] {
+            const Real* queries = memory->data();
+            const Real* block = queries + rows * stride;
+            Real* scores = memory->data() + rows * stride + blocks * depth * keys;
+            for (index_t b = 0; b < blocks; ++b)
+              posenc::detail::score_block<posenc::detail::tile_shape<Real>::rows>(
+                  queries, stride, rows, block + b * depth * keys, depth, scores, keys,
+                  reinterpret_cast<const char*>(block));
+            benchmark::ClobberMemory();
+          },
+          2.0 * static_cast<double>(rows * depth * keys * blocks)};
+}
+
+double softcap_of(const std::string& encoding) { return encoding == "softcap" ? 30 : 0; }
 
 struct shape {
   index_t head_dim, heads, kv_heads, tokens, threads;
@@ -189,9 +216,10 @@ comparison compare_prefill(const std::string& encoding, const std::string& mask,
     return posenc::view_bhtd(x.data(), 1, heads, s.tokens, s.head_dim);
   };
   comparison result;
-  result.work = [all, on, s, view] {
+  result.work = [all, on, s, view, softcap = softcap_of(encoding)] {
     posenc::attention_options options;
     options.memory = &all->memory;
+    options.softcap = softcap;
     posenc::attention(view(all->q, s.heads), view(all->k, s.kv_heads), view(all->v, s.kv_heads),
                       view(all->out, s.heads), all->mask.tokens(s.tokens), all->encoding, all->mask.mask, options, *on);
   };
@@ -204,16 +232,17 @@ comparison compare_prefill(const std::string& encoding, const std::string& mask,
                                },
                                4.0 * static_cast<double>(baseline_rows * s.tokens * s.head_dim)});
   result.references.push_back(posenc_bench::l2_canary());
-  result.verify = [all, s, view] {
+  result.references.push_back(l2_product<real>());
+  result.verify = [all, s, view, softcap = softcap_of(encoding)] {
     const posenc::token_view tokens = all->mask.tokens(s.tokens);
     return deviation(view(all->q, s.heads), view(all->k, s.kv_heads), view(all->v, s.kv_heads), view(all->out, s.heads),
-                     tokens, tokens, all->encoding, all->mask.mask);
+                     tokens, tokens, all->encoding, all->mask.mask, softcap);
   };
   return result;
 }
 
 template <class T>
-comparison compare_decode(const std::string& encoding, const shape& s) {
+comparison compare_decode(const std::string& encoding, bool in_rows, const shape& s) {
   using real = posenc::compute_type<T>;
   struct buffers {
     posenc::any_encoding encoding;
@@ -240,19 +269,33 @@ comparison compare_decode(const std::string& encoding, const shape& s) {
     return posenc::view_bhtd(x.data(), 1, s.kv_heads, s.tokens, s.head_dim);
   };
   const auto query = [s](const buffer<T>& x) { return posenc::view_bhtd(x.data(), 1, s.heads, 1, s.head_dim); };
-  all->cache.append(keys(all->k), keys(all->v), posenc::token_range(s.tokens), all->encoding);
+  if (!in_rows) all->cache.append(keys(all->k), keys(all->v), posenc::token_range(s.tokens), all->encoding);
 
   const posenc::token_view now = posenc::token_range(1, static_cast<double>(s.tokens - 1));
   comparison result;
-  result.work = [all, on, query, now] {
+  result.work = [all, on, s, in_rows, keys, query, now] {
     posenc::attention_options options;
     options.memory = &all->memory;
+    if (in_rows) {
+      posenc::attention(query(all->q), keys(all->k), keys(all->v), query(all->out),
+                        {now, posenc::token_range(s.tokens)}, posenc::rotated_keys(all->encoding), posenc::causal{},
+                        options, *on);
+      return;
+    }
     posenc::attention(query(all->q), all->cache, query(all->out), now, all->encoding, posenc::causal{}, options, *on);
   };
   result.bytes = 2.0 * static_cast<double>(elements) * sizeof(T);
-  // The limit reads the cache's own memory once, each thread its share of the blocks.
+  // The limit reads the cache's own memory once, each thread its share of the blocks or rows.
   result.references.push_back({"limit",
-                               [all, on, s] {
+                               [all, on, s, in_rows, elements] {
+                                 if (in_rows) {
+                                   const index_t share = elements * static_cast<index_t>(sizeof(T)) / on->concurrency();
+                                   on->parallel_for(on->concurrency(), [&](index_t t) {
+                                     for (const buffer<T>* x : {&all->k, &all->v})
+                                       posenc_bench::read(reinterpret_cast<const char*>(x->data()) + t * share, share);
+                                   });
+                                   return;
+                                 }
                                  const posenc::kv_cache<T>& cache = all->cache;
                                  const index_t count = cache.blocks(0) * s.kv_heads, n = on->concurrency();
                                  on->parallel_for(n, [&](index_t t) {
@@ -270,10 +313,68 @@ comparison compare_decode(const std::string& encoding, const shape& s) {
                                               all->scores.data(), all->row.data(), 1, s.tokens, s.head_dim);
                                },
                                2.0 * static_cast<double>(s.tokens * s.head_dim) * sizeof(T)});
-  result.verify = [all, s, keys, query, now] {
+  result.verify = [all, s, in_rows, keys, query, now] {
     return deviation(query(all->q), keys(all->k), keys(all->v), query(all->out), now, posenc::token_range(s.tokens),
-                     all->encoding, posenc::any_mask(posenc::causal{}));
+                     in_rows ? posenc::any_encoding(posenc::rotated_keys(all->encoding)) : all->encoding,
+                     posenc::any_mask(posenc::causal{}));
   };
+  return result;
+}
+
+/// 16 sequences of 128, 612, ... keys, one new token each. The limit reads their caches.
+template <class T>
+comparison compare_decode_batch(const shape& s) {
+  constexpr index_t sequences = 16, fewest = 128, most = 8192;
+  struct buffers {
+    posenc::kv_cache<T> cache;
+    buffer<T> q, k, v, out;
+    std::vector<double> positions;
+    posenc::workspace memory;
+  };
+  auto on = std::make_shared<const threads>(s.threads);
+  auto all = std::make_shared<buffers>(
+      buffers{posenc::kv_cache<T>({.kv_heads = s.kv_heads, .head_dim = s.head_dim, .sequences = sequences}),
+              buffer<T>(sequences * s.heads * s.head_dim),
+              buffer<T>(s.kv_heads * most * s.head_dim),
+              buffer<T>(s.kv_heads * most * s.head_dim),
+              buffer<T>(sequences * s.heads * s.head_dim),
+              {},
+              {}});
+  all->q.fill(1);
+  all->k.fill(2);
+  all->v.fill(3);
+  comparison result;
+  for (index_t i = 0; i < sequences; ++i) {
+    const index_t length = fewest + (most - fewest) * i / (sequences - 1);
+    const auto rows = [&](const buffer<T>& x) {
+      return posenc::view_bhtd(x.data(), 1, s.kv_heads, length, s.head_dim);
+    };
+    all->cache.append(i, rows(all->k), rows(all->v), posenc::token_range(length), posenc::nope{});
+    all->positions.push_back(static_cast<double>(length - 1));
+    result.bytes += 2.0 * static_cast<double>(s.kv_heads * length * s.head_dim) * sizeof(T);
+  }
+  result.work = [all, on, s] {
+    posenc::attention_options options;
+    options.memory = &all->memory;
+    const auto view = [&](const buffer<T>& x) {
+      return posenc::view_bhtd(x.data(), sequences, s.heads, 1, s.head_dim);
+    };
+    posenc::attention(view(all->q), all->cache, view(all->out),
+                      posenc::token_positions(all->positions.data(), 1, sequences), posenc::nope{}, posenc::causal{},
+                      options, *on);
+  };
+  result.references.push_back({"limit",
+                               [all, on, s] {
+                                 const posenc::kv_cache<T>& cache = all->cache;
+                                 const index_t bytes = cache.layout().elements() * static_cast<index_t>(sizeof(T));
+                                 on->parallel_for(on->concurrency(), [&](index_t t) {
+                                   for (index_t i = 0; i < sequences; ++i)
+                                     for (index_t b = t; b < cache.blocks(i); b += on->concurrency())
+                                       for (index_t h = 0; h < s.kv_heads; ++h)
+                                         posenc_bench::read(cache.block_data(i, b, h), bytes);
+                                 });
+                               },
+                               result.bytes});
   return result;
 }
 
@@ -288,16 +389,17 @@ void add_prefill(const std::string& encoding, const std::string& mask, const sha
 }
 
 template <class T>
-void add_decode(const std::string& encoding, const shape& s) {
-  posenc_bench::add("decode/" + encoding + "/" + posenc::detail::dtype_name(posenc::dtype_of<T>) + "/heads:" +
-                        shape_name(s) + "/keys:" + std::to_string(s.tokens) + "/threads:" + std::to_string(s.threads),
-                    [=] { return compare_decode<T>(encoding, s); });
+void add_decode(const std::string& encoding, const shape& s, bool in_rows = false) {
+  posenc_bench::add((in_rows ? "decode_rows/" : "decode/") + encoding + "/" +
+                        posenc::detail::dtype_name(posenc::dtype_of<T>) + "/heads:" + shape_name(s) +
+                        "/keys:" + std::to_string(s.tokens) + "/threads:" + std::to_string(s.threads),
+                    [=] { return compare_decode<T>(encoding, in_rows, s); });
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::vector<std::string> encodings = {"nope", "rope", "alibi", "t5"};
+  const std::vector<std::string> encodings = {"nope", "rope", "alibi", "t5", "softcap"};
   for (const index_t count : {1, 2}) {
     for (const std::string& encoding : encodings)
       for (const char* mask : {"none", "causal"})
@@ -317,13 +419,19 @@ int main(int argc, char** argv) {
     for (const std::string& encoding : encodings)
       for (const char* mask : {"window256", "documents16"})
         add_prefill<float>(encoding, mask, {128, 32, 8, 8192, count});
-    for (const std::string& encoding : encodings)
+    for (const char* encoding : {"nope", "rope", "alibi", "t5"})
       for (const index_t keys : {1024, 8192, 65536}) {
         add_decode<float>(encoding, {128, 32, 8, keys, count});
         add_decode<posenc::half>(encoding, {128, 32, 8, keys, count});
         add_decode<posenc::bfloat16>(encoding, {128, 32, 8, keys, count});
       }
+    for (const index_t keys : {1024, 8192, 65536}) {
+      add_decode<float>("nope", {128, 32, 8, keys, count}, true);
+      add_decode<posenc::bfloat16>("nope", {128, 32, 8, keys, count}, true);
+    }
     add_decode<double>("nope", {128, 32, 8, 8192, count});
+    posenc_bench::add("decode_batch/nope/float/heads:32x8/sequences:16/keys:128-8192/threads:" + std::to_string(count),
+                      [count] { return compare_decode_batch<float>({128, 32, 8, 0, count}); });
   }
   return posenc_bench::run(argc, argv);
 }

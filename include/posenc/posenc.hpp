@@ -61,5 +61,6 @@
 #include "attention/merge.hpp"
 #include "attention/options.hpp"
 #include "attention/workspace.hpp"
+#include "attention/workspace_size.hpp"
 
 #endif  // POSENC_POSENC_HPP

@@ -7,6 +7,7 @@
 #include <posenc/attention/cached_attention.hpp>
 #include <posenc/attention/kv_cache.hpp>
 #include <posenc/attention/merge.hpp>
+#include <posenc/attention/workspace_size.hpp>
 #include <posenc/encoding/alibi.hpp>
 #include <posenc/encoding/any_encoding.hpp>
 #include <posenc/encoding/combine.hpp>
@@ -125,6 +126,54 @@ TEST(AllocationsOfCheck, NoneWhetherGoodOrBad) {
       }),
       0);
   EXPECT_EQ(errors, 5);
+}
+
+// The documented size holds, and is no more than one packed copy, the tokens and a constant.
+TYPED_TEST(Allocations, WorkspaceSizeIsABound) {
+  using T = TypeParam;
+  attention_test::random_engine random(5);
+  const any_encoding encoding = some_encoding();
+  for (const index_t sequences : {1, 3})
+    for (const index_t q_len : {1, 4, 100, 500})
+      for (const index_t kv_len : {1, 500, 5000}) {
+        const posenc::workspace_shape shape{.sequences = sequences,
+                                            .heads = 4,
+                                            .kv_heads = 2,
+                                            .q_tokens = sequences * q_len,
+                                            .k_tokens = sequences * kv_len,
+                                            .head_dim = 8};
+        posenc::workspace memory;
+        posenc::attention_options options;
+        options.memory = &memory;
+        const auto q = random_buffer<T>(random, sequences, 4, q_len, 8),
+                   k = random_buffer<T>(random, sequences, 2, kv_len, 8),
+                   v = random_buffer<T>(random, sequences, 2, kv_len, 8), out = make_buffer<T>(sequences, 4, q_len, 8);
+        const posenc::token_pair tokens(token_range(q_len, static_cast<double>(kv_len)), token_range(kv_len));
+        posenc::attention(q.view, k.view, v.view, out.view, tokens, encoding, some_mask(), options);
+        EXPECT_LE(memory.size(), posenc::workspace_size<T>(shape, encoding)) << q_len << " x " << kv_len;
+        EXPECT_GE(memory.size() * 2, posenc::workspace_size<T>(shape, encoding)) << q_len << " x " << kv_len;
+      }
+}
+
+TYPED_TEST(Allocations, AtMostOnePackedCopyAt16384Tokens) {
+  using T = TypeParam;
+  using real = posenc::compute_type<T>;
+  attention_test::random_engine random(6);
+  constexpr index_t tokens = 16384, dim = 64;
+  const auto q = random_buffer<T>(random, 1, 1, tokens, dim), k = random_buffer<T>(random, 1, 1, tokens, dim),
+             v = random_buffer<T>(random, 1, 1, tokens, dim), out = make_buffer<T>(1, 1, tokens, dim);
+  posenc::workspace memory;
+  posenc::attention_options options;
+  options.memory = &memory;
+  const any_encoding encoding = posenc::nope{};
+  const any_mask mask = posenc::window_of(64);
+  const auto call = [&] {
+    posenc::attention(q.view, k.view, v.view, out.view, token_range(tokens), encoding, mask, options);
+  };
+  EXPECT_LE(allocations_of(call), 2);
+  EXPECT_EQ(allocations_of(call), 0);
+  const auto copy = static_cast<index_t>(2 * tokens * dim * sizeof(real));
+  EXPECT_LE(memory.size(), copy + copy / 10 + (index_t{1} << 21)) << "a copy, its tokens and a constant";
 }
 
 TEST(AllocationsOfMerge, None) {

@@ -16,6 +16,7 @@
 #include "mask/concepts.hpp"
 #include "options.hpp"
 #include "plain_keys.hpp"
+#include "row_kernel.hpp"
 
 namespace posenc::inline POSENC_ABI {
 
@@ -172,6 +173,8 @@ void attention(const Q& q, const K& k, const V& v, Out&& out, const token_pair& 
     keys.v = detail::byte_rows_of(tensor_view<const key_type>(v_view));
     keys.load = detail::row_loader_of<real, key_type>;
     keys.direct = std::is_same_v<real, key_type>;
+    keys.row_kernels = &detail::row_kernels_of<real, key_type>;
+    keys.element_size = sizeof(key_type);
     keys.tokens = tokens.k;
     keys.encoding = call.encoding;
     detail::run_attention(call, keys, q_view.batch(), options.memory, executor);

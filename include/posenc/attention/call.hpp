@@ -43,14 +43,6 @@ auto byte_rows_of(const tensor_view<T>& x) noexcept {
   return byte_rows<pointer>{x.data_handle(), bytes(0), bytes(1), bytes(2)};
 }
 
-/// One KV head of one block, and the kernels that read the type that it is stored in.
-template <class Real>
-struct kv_pointer {
-  const void *keys = nullptr, *values = nullptr;
-  bool finite_values = true;
-  const block_kernels<Real>* kernels = nullptr;
-};
-
 /// Where blocks of keys come from: packed for the call, packed when asked for, or a cache.
 template <class Real>
 struct key_source {

@@ -2,6 +2,7 @@
 #ifndef POSENC_ATTENTION_ENGINE_HPP
 #define POSENC_ATTENTION_ENGINE_HPP
 
+#include <algorithm>
 #include <atomic>
 
 #include "../core/executor.hpp"
@@ -30,6 +31,7 @@ class attention_engine {
     job_count_ = partial_rows_ = 0;
     for_each_job([](const tile_job&) {});
     jobs_ = memory.take<tile_job>(job_count_);
+    order_ = memory.take<index_t>(job_count_);
     scratch_ = memory.take<tile_scratch<Real>>(workers);
     const index_t padded = call_.layout().padded_value_dim();
     partial_sums_ = memory.take<Real>(partial_rows_ * call_.kv_heads * padded);
@@ -37,7 +39,7 @@ class attention_engine {
     partial_sum_ = memory.take<double>(partial_rows_ * call_.kv_heads);
     for (index_t w = 0; w < workers; ++w) {
       tile_scratch<Real> one;
-      one.take(memory, call_);
+      one.take(memory, call_, call_.q_tokens.axes());
       if (scratch_ != nullptr) scratch_[w] = one;
     }
     workers_ = workers;
@@ -46,15 +48,24 @@ class attention_engine {
   template <executor X>
   void run(X& executor) {
     index_t i = 0;
-    for_each_job([&](const tile_job& job) { jobs_[i++] = job; });
-    // Tiles of the same queries follow each other, so that a worker prepares their rotations once; later tiles, which see
-    // more under a causal mask, come first.
+    for_each_job([&](const tile_job& job) {
+      jobs_[i] = job;
+      order_[i] = i;
+      ++i;
+    });
+    // The longest tiles come first, and of equally long ones the later, which see more under a causal mask, so that no
+    // worker is left with a long one at the end. The KV heads of a tile follow each other, so that a worker prepares the
+    // rotations of its queries once.
+    std::sort(order_, order_ + job_count_, [this](index_t a, index_t b) {
+      const index_t work_a = jobs_[a].rows * jobs_[a].blocks, work_b = jobs_[b].rows * jobs_[b].blocks;
+      return work_a != work_b ? work_a > work_b : a > b;
+    });
     const index_t tasks = job_count_ * call_.kv_heads;
     std::atomic<index_t> next{0};
     executor.parallel_for(workers_ < tasks ? workers_ : tasks, [&](index_t worker) {
       tile_runner<Real> runner(call_, scratch_[worker]);
       for (index_t task = next.fetch_add(1); task < tasks; task = next.fetch_add(1))
-        run_tile(runner, scratch_[worker], jobs_[job_count_ - 1 - task / call_.kv_heads], task % call_.kv_heads);
+        run_tile(runner, scratch_[worker], jobs_[order_[task / call_.kv_heads]], task % call_.kv_heads);
     });
     if (partial_rows_ > 0) merge_ranges();
   }
@@ -148,6 +159,7 @@ class attention_engine {
   const attention_call<Real>& call_;
   index_t workers_ = 0, job_count_ = 0, partial_rows_ = 0;
   tile_job* jobs_ = nullptr;
+  index_t* order_ = nullptr;
   tile_scratch<Real>* scratch_ = nullptr;
   Real* partial_sums_ = nullptr;
   double *partial_base_ = nullptr, *partial_sum_ = nullptr;

@@ -2,6 +2,7 @@
 #ifndef POSENC_ATTENTION_MICRO_KERNEL_HPP
 #define POSENC_ATTENTION_MICRO_KERNEL_HPP
 
+#include <bit>
 #include <cstdint>
 
 #include "../simd/convert.hpp"
@@ -53,12 +54,17 @@ POSENC_NOINLINE void score_kernel(const Real* queries, index_t query_stride, con
   });
 }
 
-/// out[r][c] = out[r][c] * rescale[r] + sum over the keys j of all blocks of weights[r][j] * values[j][c], for Rows rows
+/// Keys [first, end) of a chunk of blocks.
+struct key_span {
+  index_t first = 0, end = 0;
+};
+
+/// out[r][c] = out[r][c] * rescale[r] + sum over some keys j of a chunk of weights[r][j] * values[j][c], for Rows rows
 /// and Panels panels. weights: block b's keys begin at b * block_keys. values[b]: the first of the panels
 /// [block_keys][tile_shape::width] of block b, of the compute type or narrower; ahead[b]: what to fetch meanwhile.
 template <class Real, int Rows, int Panels, class Stored>
 POSENC_NOINLINE void value_kernel(const Real* weights, index_t weight_stride, const Stored* const* values,
-                                  const char* const* ahead, index_t blocks, const Real* rescale, Real* out,
+                                  const char* const* ahead, key_span keys, const Real* rescale, Real* out,
                                   index_t out_stride) noexcept {
   using simd::vec;
   using shape = tile_shape<Real>;
@@ -70,16 +76,18 @@ POSENC_NOINLINE void value_kernel(const Real* weights, index_t weight_stride, co
     simd::unroll<vectors>(
         [&](auto c) POSENC_INLINE_LAMBDA { sum[r][c] = simd::load(out + r * out_stride + c * lanes) * factor; });
   });
-  for (index_t b = 0; b < blocks; ++b) {
+  for (index_t b = keys.first / block_keys; b * block_keys < keys.end; ++b) {
     const Stored* value_rows = values[b];
     const Real* weight = weights + b * block_keys;
-    for (index_t j = 0; j < block_keys; ++j) {
+    const index_t before = keys.first - b * block_keys, until = keys.end - b * block_keys;
+    const index_t end = until < block_keys ? until : block_keys;
+    for (index_t j = before > 0 ? before : 0; j < end; ++j) {
       constexpr index_t step = Panels * width * static_cast<index_t>(sizeof(Stored));
       fetch_step<Real, Rows, step>(ahead[b] + j * step);
       vec<Real> value[vectors];
       simd::unroll<vectors>([&](auto c) POSENC_INLINE_LAMBDA {
-        constexpr index_t in_panel = c % shape::panel_vectors, before = c / shape::panel_vectors;
-        value[c] = simd::load_as<Real>(value_rows + before * panel + j * width + in_panel * lanes);
+        constexpr index_t in_panel = c % shape::panel_vectors, panels_before = c / shape::panel_vectors;
+        value[c] = simd::load_as<Real>(value_rows + panels_before * panel + j * width + in_panel * lanes);
       });
       simd::unroll<Rows>([&](auto r) POSENC_INLINE_LAMBDA {
         const vec<Real> w(weight[r * weight_stride + j]);
@@ -116,18 +124,16 @@ void score_block(const Real* queries, index_t query_stride, index_t rows, const 
     });
 }
 
-/// The first and last + 1 of the blocks that some of `rows` rows see something of.
-struct block_span {
-  index_t first = 0, end = 0;
-};
-inline block_span seen_blocks(const std::uint64_t* bits, index_t rows, index_t blocks) noexcept {
-  block_span seen{blocks, 0};
+/// The keys of a chunk that some of `rows` rows see: the first one and the last one + 1, numbered from the chunk's start.
+inline key_span seen_keys(const std::uint64_t* bits, index_t rows, index_t blocks) noexcept {
+  key_span seen{blocks * block_keys, 0};
   for (index_t b = 0; b < blocks; ++b) {
     std::uint64_t any = 0;
     for (index_t r = 0; r < rows; ++r) any |= bits[r * chunk_blocks + b];
     if (any == 0) continue;
-    seen.first = b < seen.first ? b : seen.first;
-    seen.end = b + 1;
+    const index_t first = b * block_keys + std::countr_zero(any);
+    seen.first = first < seen.first ? first : seen.first;
+    seen.end = (b + 1) * block_keys - std::countl_zero(any);
   }
   return seen;
 }
@@ -149,10 +155,9 @@ void value_blocks(const Real* weights, index_t weight_stride, const std::uint64_
       next[b] = ahead[b] + offset * static_cast<index_t>(sizeof(Stored));
     }
     for_row_tiles<Rows>(rows, [&](auto tile, index_t r) {
-      const block_span seen = seen_blocks(bits + r * chunk_blocks, tile, blocks);
+      const key_span seen = seen_keys(bits + r * chunk_blocks, tile, blocks);
       if (seen.end == 0) return;
-      value_kernel<Real, tile, count>(weights + r * weight_stride + seen.first * block_keys, weight_stride,
-                                      from + seen.first, next + seen.first, seen.end - seen.first, rescale + r,
+      value_kernel<Real, tile, count>(weights + r * weight_stride, weight_stride, from, next, seen, rescale + r,
                                       out + r * out_stride + p * shape::width, out_stride);
     });
   };
@@ -183,41 +188,59 @@ POSENC_NOINLINE void value_block_with_holes(const Real* weights, index_t weight_
     }
 }
 
-/// The products over blocks of one stored type, for the score tile that only knows the compute type.
+template <class Real>
+struct kv_pointer;
+
+/// The products over blocks of one stored type and layout, for the score tile that only knows the compute type.
 template <class Real>
 struct block_kernels {
-  void (*score)(const Real* queries, index_t query_stride, index_t rows, const void* keys, index_t depth, Real* scores,
-                index_t score_stride, const void* ahead) noexcept;
+  /// Fetches the block's values meanwhile, if the rows are few.
+  void (*score)(const Real* queries, index_t query_stride, index_t rows, const kv_pointer<Real>& block, index_t depth,
+                Real* scores, index_t score_stride) noexcept;
+  /// ahead[b]: the keys that will be read next, fetched during block b, if the rows are few.
   void (*values)(const Real* weights, index_t weight_stride, const std::uint64_t* bits, index_t rows,
-                 const void* const* values, const void* const* ahead, index_t blocks, index_t padded_value_dim,
+                 const kv_pointer<Real>* chunk, const void* const* ahead, index_t blocks, index_t padded_value_dim,
                  const Real* rescale, Real* out, index_t out_stride) noexcept;
-  void (*values_with_holes)(const Real* weights, index_t weight_stride, index_t rows, const void* values,
+  /// One block whose values are not all finite.
+  void (*values_with_holes)(const Real* weights, index_t weight_stride, index_t rows, const kv_pointer<Real>& block,
                             index_t padded_value_dim, Real* out, index_t out_stride) noexcept;
+};
+
+/// One KV head of one block, and the kernels that read it.
+template <class Real>
+struct kv_pointer {
+  const void *keys = nullptr, *values = nullptr;
+  bool finite_values = true;
+  const block_kernels<Real>* kernels = nullptr;
+  // Only of blocks that lie in rows: keys, elements from one to the next, elements of one, and a row's memory for each of
+  // few rows.
+  index_t count = 0, key_stride = 0, value_stride = 0, key_dim = 0, value_dim = 0;
+  Real* scratch = nullptr;
 };
 
 template <class Real, class Stored, int Rows>
 inline constexpr block_kernels<Real> block_kernels_of{
-    [](const Real* queries, index_t query_stride, index_t rows, const void* keys, index_t depth, Real* scores,
-       index_t score_stride, const void* ahead) noexcept {
-      score_block<Rows>(queries, query_stride, rows, static_cast<const Stored*>(keys), depth, scores, score_stride,
-                        static_cast<const char*>(ahead));
+    [](const Real* queries, index_t query_stride, index_t rows, const kv_pointer<Real>& block, index_t depth,
+       Real* scores, index_t score_stride) noexcept {
+      score_block<Rows>(queries, query_stride, rows, static_cast<const Stored*>(block.keys), depth, scores,
+                        score_stride, static_cast<const char*>(block.values));
     },
-    [](const Real* weights, index_t weight_stride, const std::uint64_t* bits, index_t rows, const void* const* values,
-       const void* const* ahead, index_t blocks, index_t padded_value_dim, const Real* rescale, Real* out,
-       index_t out_stride) noexcept {
+    [](const Real* weights, index_t weight_stride, const std::uint64_t* bits, index_t rows,
+       const kv_pointer<Real>* chunk, const void* const* ahead, index_t blocks, index_t padded_value_dim,
+       const Real* rescale, Real* out, index_t out_stride) noexcept {
       const Stored* from[chunk_blocks];
       const char* next[chunk_blocks];
       for (index_t b = 0; b < blocks; ++b) {
-        from[b] = static_cast<const Stored*>(values[b]);
+        from[b] = static_cast<const Stored*>(chunk[b].values);
         next[b] = static_cast<const char*>(ahead[b]);
       }
       value_blocks<Rows>(weights, weight_stride, bits, rows, from, next, blocks, padded_value_dim, rescale, out,
                          out_stride);
     },
-    [](const Real* weights, index_t weight_stride, index_t rows, const void* values, index_t padded_value_dim,
-       Real* out, index_t out_stride) noexcept {
-      value_block_with_holes(weights, weight_stride, rows, static_cast<const Stored*>(values), padded_value_dim, out,
-                             out_stride);
+    [](const Real* weights, index_t weight_stride, index_t rows, const kv_pointer<Real>& block,
+       index_t padded_value_dim, Real* out, index_t out_stride) noexcept {
+      value_block_with_holes(weights, weight_stride, rows, static_cast<const Stored*>(block.values), padded_value_dim,
+                             out, out_stride);
     }};
 
 /// Rows of a tile that reads keys and values as they are stored, and fetches ahead.

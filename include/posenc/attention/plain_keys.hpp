@@ -12,8 +12,8 @@
 namespace posenc::inline POSENC_ABI::detail {
 
 /// Keys and values in the caller's tensors as a source of blocks. With more rows than one score tile, or with keys to
-/// rotate, all blocks are packed once, before the tiles, and shared by all tiles and heads of a group; else each is packed
-/// into the worker's scratch when its one tile asks for it.
+/// rotate, all blocks are packed once, before the tiles, and shared by all tiles and heads of a group; else few rows read
+/// them where they lie, and more have each packed into the worker's scratch when their one tile asks for it.
 template <class Real>
 class plain_keys {
  public:
@@ -25,6 +25,8 @@ class plain_keys {
   byte_rows<const void> k, v;
   row_loader<Real> load = nullptr;
   bool direct = false;  ///< the elements are of the compute type: rows need no loading
+  const block_kernels<Real>* row_kernels = nullptr;
+  index_t element_size = 0;
   token_view tokens;
   encoding_policy<Real> encoding;
   bool pack_ahead = true;
@@ -108,10 +110,16 @@ class plain_keys {
           return me.longest_[block * me.kv_heads + kv_head];
         };
     } else {
+      result.address = [](const void* self, index_t block, index_t kv_head) -> const void* {
+        const auto& me = *static_cast<const plain_keys*>(self);
+        const block_place& place = me.places_[block];
+        return me.k.row(place.batch, kv_head, place.first);
+      };
       result.scratch_elements = layout().elements() + block_keys * widest();
       result.block = [](const void* self, index_t block, index_t kv_head, index_t rows,
                         Real* scratch) -> kv_pointer<Real> {
         const auto& me = *static_cast<const plain_keys*>(self);
+        if (rows <= split_rows) return me.row_pointer(block, kv_head, scratch);
         return me.pointer(scratch, me.pack_block(block, kv_head, scratch, scratch + me.layout().elements(), nullptr),
                           rows);
       };
@@ -126,6 +134,20 @@ class plain_keys {
 
   kv_pointer<Real> pointer(const Real* block, bool finite, index_t rows) const noexcept {
     return {block, block + layout().key_elements(), finite, kernels_for<Real>(rows)};
+  }
+
+  /// The block where it lies.
+  kv_pointer<Real> row_pointer(index_t block, index_t kv_head, Real* scratch) const noexcept {
+    const block_place& place = places_[block];
+    kv_pointer<Real> result{k.row(place.batch, kv_head, place.first), v.row(place.batch, kv_head, place.first), true,
+                            row_kernels};
+    result.count = place.count;
+    result.key_stride = k.token / element_size;
+    result.value_stride = v.token / element_size;
+    result.key_dim = head_dim;
+    result.value_dim = value_dim;
+    result.scratch = scratch;
+    return result;
   }
 
   void prepare_rotations(index_t block, Real* rotations) const {

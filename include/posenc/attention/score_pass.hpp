@@ -94,6 +94,8 @@ POSENC_NOINLINE void softmax_step(Real* scores, index_t stride, index_t rows, in
           sum = sum + weight;
           simd::store(block + j, weight);
         }
+      } else if (visible[b] == 0) {
+        for (index_t j = 0; j < block_keys; j += lanes) simd::store(block + j, zero);
       } else {
         for (index_t j = 0; j < block_keys; j += lanes) {
           const vec<Real> weight = simd::select(simd::mask_from_bits<Real>(visible[b] >> j),

@@ -92,7 +92,7 @@ class tile_runner {
     }
   }
 
-  /// Loads, rotates and scales the rows: [rows][head_dim].
+  /// Loads, rotates and scales the rows: [rows][query_stride], filled up with zeros.
   void pack_queries(const attention_sequence& sequence, const tile_job& job, index_t kv_head) {
     const index_t group = call_.group(), first_query = job.first_row / group;
     const index_t size = call_.rotation_size();
@@ -108,6 +108,7 @@ class tile_runner {
                                        kv_head, to);
       }
       for (index_t d = 0; d < call_.head_dim; ++d) to[d] *= scale;
+      for (index_t d = call_.head_dim; d < scratch_.query_stride; ++d) to[d] = 0;
     }
   }
 
@@ -209,8 +210,7 @@ class tile_runner {
     for (index_t first = seen.first; first < seen.end; first += plain ? tile_rows : warm_rows) {
       const index_t left = seen.end - first, rows = plain || left < warm_rows ? left : warm_rows;
       Real* scores = scratch_.scores + first * stride + slot * block_keys;
-      block.kernels->score(scratch_.queries + first * q_stride, q_stride, rows, block.keys, call_.head_dim, scores,
-                           stride, block.values);
+      block.kernels->score(scratch_.queries + first * q_stride, q_stride, rows, block, call_.head_dim, scores, stride);
       if (call_.softcap > 0) softcap_block(scores, stride, rows, call_.softcap);
       if (call_.encoding.bias != nullptr)
         call_.encoding.bias->add(call_.encoding.encoding, scores, stride, scratch_.rows + first, rows, keys);
@@ -237,16 +237,14 @@ class tile_runner {
     const index_t rows = job.rows, padded = call_.layout().padded_value_dim();
     softmax_step(scratch_.scores, stride, rows, blocks, scratch_.bits, *scratch_.state);
     const block_kernels<Real>& kernels = *chunk[0].kernels;
-    const void* values[chunk_blocks];
     const void* ahead[chunk_blocks];
     bool finite = true;
     for (index_t b = 0; b < blocks; ++b) {
-      values[b] = chunk[b].values;
       ahead[b] = rows <= split_rows ? upcoming(job, kv_head, reach, next + b, chunk[b].values) : chunk[b].values;
       finite = finite && chunk[b].finite_values;
     }
     if (finite) {
-      kernels.values(scratch_.scores, stride, scratch_.bits, rows, values, ahead, blocks, padded,
+      kernels.values(scratch_.scores, stride, scratch_.bits, rows, chunk, ahead, blocks, padded,
                      scratch_.state->rescale, scratch_.sums, padded);
       return;
     }
@@ -256,10 +254,10 @@ class tile_runner {
     for (index_t b = 0; b < blocks; ++b) {
       const Real* weights = scratch_.scores + b * block_keys;
       if (chunk[b].finite_values) {
-        kernels.values(weights, stride, scratch_.bits + b, rows, values + b, ahead + b, 1, padded,
+        kernels.values(weights, stride, scratch_.bits + b, rows, chunk + b, ahead + b, 1, padded,
                        scratch_.state->rescale, scratch_.sums, padded);
       } else {
-        kernels.values_with_holes(weights, stride, rows, values[b], padded, scratch_.sums, padded);
+        kernels.values_with_holes(weights, stride, rows, chunk[b], padded, scratch_.sums, padded);
       }
     }
   }

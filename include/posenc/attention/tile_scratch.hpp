@@ -35,7 +35,7 @@ struct tile_scratch {
   // The queries that `rotations` was prepared for.
   index_t prepared_sequence = -1, prepared_query = -1, prepared_count = 0;
 
-  void take(bump_allocator& memory, const attention_call<Real>& call) {
+  void take(bump_allocator& memory, const attention_call<Real>& call, index_t axes) {
     const index_t padded = call.layout().padded_value_dim();
     const index_t widest = call.head_dim > padded ? call.head_dim : padded;
     state = memory.take<softmax_state<Real>>(1);
@@ -46,7 +46,7 @@ struct tile_scratch {
     row = memory.take<Real>(widest);
     rotations = memory.take<Real>(tile_rows * call.rotation_size());
     lengths = memory.take<Real>(tile_rows);
-    positions = memory.take<double>(tile_rows * call.q_tokens.axes());
+    positions = memory.take<double>(tile_rows * axes);
     rows = memory.take<tile_row>(tile_rows);
     bits = memory.take<std::uint64_t>(tile_rows * chunk_blocks);
     blocks = memory.take<Real>(chunk_blocks * call.keys.scratch_elements);

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef POSENC_ATTENTION_WORKSPACE_SIZE_HPP
+#define POSENC_ATTENTION_WORKSPACE_SIZE_HPP
+
+#include "engine.hpp"
+#include "plain_keys.hpp"
+
+namespace posenc::inline POSENC_ABI {
+
+/// What the memory of a call depends on.
+struct workspace_shape {
+  index_t sequences = 1;  ///< rows of the batch, or ragged sequences
+  index_t heads = 0, kv_heads = 0;
+  index_t q_tokens = 0, k_tokens = 0;  ///< of all sequences together
+  index_t head_dim = 0;
+  index_t value_dim = 0;    ///< 0: as head_dim
+  index_t axes = 1;         ///< position axes
+  index_t concurrency = 1;  ///< of the executor
+  bool cached = false;      ///< keys are in a `kv_cache`
+};
+
+/// Bytes that a `workspace` grows to at most for a call of this shape, for keys and values of type T (double or anything
+/// else). It is the sum of
+///
+///   the packed keys and values, unless they are cached:  blocks * kv_heads * 64 * (head_dim + padded value_dim) numbers
+///   their tokens:                                        blocks * (1.1 KiB + 512 B for each axis)
+///   partial results of few queries over many keys:       (blocks / 32 + sequences) * 16 * kv_heads * padded value_dim
+///   what each of the executor's threads works in, which does not depend on the tokens
+///
+/// with blocks = k_tokens / 64 + sequences and numbers of the compute type. value_dim is padded to a panel (`kv_layout`).
+template <scalar T, attention_encoding E>
+index_t workspace_size(const workspace_shape& shape, const E& encoding) {
+  using real = compute_type<T>;
+  const index_t value_dim = shape.value_dim == 0 ? shape.head_dim : shape.value_dim;
+  const index_t blocks = shape.k_tokens / block_keys + shape.sequences;
+  const index_t group = shape.kv_heads < 1 ? 1 : shape.heads / shape.kv_heads;
+  constexpr index_t size = sizeof(real), slack = 64;  // of a piece's alignment
+
+  detail::attention_call<real> call;
+  call.heads = shape.heads;
+  call.kv_heads = shape.kv_heads;
+  call.head_dim = shape.head_dim;
+  call.value_dim = value_dim;
+  call.encoding = detail::encoding_policy_of<real>(encoding);
+  const index_t widest = shape.head_dim > value_dim ? shape.head_dim : value_dim;
+  const index_t rotation = call.rotation_size(), padded = call.layout().padded_value_dim();
+
+  index_t bytes = shape.sequences * static_cast<index_t>(sizeof(detail::attention_sequence)) + slack;
+  bytes += blocks * static_cast<index_t>(sizeof(typename detail::plain_keys<real>::block_place)) + slack;
+  if (shape.cached) {
+    call.keys.scratch_elements = call.layout().elements();
+  } else {
+    bytes += blocks * (static_cast<index_t>(sizeof(detail::key_tokens)) + shape.axes * block_keys * 8) + 2 * slack;
+    bytes += blocks * shape.kv_heads * (call.layout().elements() * size + 1 + 8) + 3 * slack;
+    bytes += shape.concurrency * block_keys * (widest + rotation) * size + slack;
+    call.keys.scratch_elements = call.layout().elements() + block_keys * widest;
+  }
+  const index_t ranges = blocks / detail::split_blocks + shape.sequences;
+  const index_t tiles = shape.q_tokens * group / detail::tile_rows + shape.sequences;
+  bytes += (tiles + ranges) * static_cast<index_t>(sizeof(detail::tile_job) + sizeof(index_t)) + 2 * slack;
+  bytes += ranges * detail::split_rows * shape.kv_heads * (padded * size + 16) + 3 * slack;
+  detail::bump_allocator counter(nullptr);
+  detail::tile_scratch<real> scratch;
+  scratch.take(counter, call, shape.axes);
+  return bytes + slack + shape.concurrency * (counter.used() + static_cast<index_t>(sizeof scratch));
+}
+
+}  // namespace posenc::inline POSENC_ABI
+
+#endif  // POSENC_ATTENTION_WORKSPACE_SIZE_HPP
