@@ -73,14 +73,14 @@ class reach_limit {
     for (index_t h = 0; h < group && h < rows_; ++h) {
       const index_t head = scratch_.rows[h].head;
       const double bias = call_.encoding.bias->largest(call_.encoding.encoding, first - high_, last - low_, head);
-      const auto far = [&](index_t r) {
+      const auto weighs_nothing = [&](index_t r) {
         const double product = static_cast<double>(scratch_.lengths[r]) * longest_key;
         const double content = call_.softcap > 0 && call_.softcap < product ? call_.softcap : product;
         return content < greatest_content &&
                (static_cast<double>(scratch_.state->largest[r]) - content - bias > weightless);
       };
       for (index_t r = h; r < rows_; r += group)
-        if (!far(r)) return false;
+        if (!weighs_nothing(r)) return false;
     }
     return true;
   }

@@ -58,8 +58,9 @@ class xpos {
     constexpr double limit = 9007199254740992.0;  // 2^53, as for positions
     if (!detail::is_finite(options.center) || options.center > limit || options.center < -limit)
       return make_error(errc::invalid_value, "center", "is %g; allowed: a finite number within +-2^53", options.center);
-    if (options.offset < 0)
-      return make_error(errc::invalid_value, "offset", "is %td; allowed: 0 and more", options.offset);
+    constexpr index_t farthest = index_t{1} << 40;
+    if (options.offset < 0 || options.offset > farthest)
+      return make_error(errc::invalid_value, "offset", "is %td; allowed: 0 to 2^40", options.offset);
     return detail::rope_angles::check(ladder, options.table, angle_arithmetic::exact);
   }
 
@@ -81,16 +82,16 @@ class xpos {
   /// Errors: those of rope, and out_of_range (a position farther from the centre than `reach`).
   maybe_error check(const encoding_use& use) const noexcept {
     if (maybe_error e = rope_.check(use)) return e;
-    const double far = reach();
+    const double most = reach();
     return detail::for_each_side(use, [&](const char* side, const token_view& tokens) -> maybe_error {
       const auto found = detail::find_position(
-          tokens, 0, [&](double p, index_t, index_t) { return std::fabs(p - options_.center) > far; });
+          tokens, 0, [&](double p, index_t, index_t) { return std::fabs(p - options_.center) > most; });
       if (!found) return {};
       return make_error(
           errc::out_of_range, side,
           "has the position %.17g at token %td of row %td; xpos with the center %g and scale_base %g takes "
           "positions within %g of it: choose a center in the middle of the text, or a larger scale_base",
-          found->position, found->token, found->row, options_.center, options_.scale_base, far);
+          found->position, found->token, found->row, options_.center, options_.scale_base, most);
     });
   }
 
