@@ -197,8 +197,8 @@ POSENC_ALWAYS_INLINE void store_as(T* to, vec<Real> v) noexcept {
 POSENC_ALWAYS_INLINE vec<float> join(vec<double> low, vec<double> high) noexcept {
   using narrow = backend::vector<float, vec<double>::lanes* static_cast<int>(sizeof(float))>;
   const narrow a = __builtin_convertvector(low.r, narrow), b = __builtin_convertvector(high.r, narrow);
-  return [&]<int... I>(std::integer_sequence<int, I...>) POSENC_INLINE_LAMBDA {
-    return vec<float>(backend::vector<float>(__builtin_shufflevector(a, b, I...)));
+  return [&]<int... Index>(std::integer_sequence<int, Index...>) POSENC_INLINE_LAMBDA {
+    return vec<float>(backend::vector<float>(__builtin_shufflevector(a, b, Index...)));
   }(std::make_integer_sequence<int, vec<float>::lanes>{});
 }
 
