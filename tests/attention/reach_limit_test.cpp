@@ -91,6 +91,8 @@ TYPED_TEST(Reach, LeavesOutBlocksAndChangesNoBit) {
     for (const bool is_signed : {false, true})
       for (const double softcap : {0.0, 3.0})
         for (const bool cached : {false, true}) {
+          const bool large = queries == tokens;  // half of the pairs then: sanitizers and emulators take their time
+          if (large && is_signed != (softcap > 0)) continue;
           const problem<TypeParam> p(random, queries);
           const std::vector<double> slopes = {1, 0.8, 2, 1.5};
           const posenc::alibi alibi(slopes, {.is_signed = is_signed});
@@ -109,8 +111,8 @@ TYPED_TEST(Reach, LeavesOutBlocksAndChangesNoBit) {
               EXPECT_LT(near.biases, all.biases * 3 / 4);
             }
           };
-          compare(posenc::causal{}, true);
-          compare(posenc::bidirectional{}, true);
+          if (!large || cached) compare(posenc::causal{}, true);
+          if (!large || !cached) compare(posenc::bidirectional{}, true);
         }
 }
 
