@@ -29,11 +29,13 @@ class reach_limit {
       low_ = at < low_ ? at : low_;
       high_ = at > high_ ? at : high_;
       const Real* query = scratch.queries + r * scratch.query_stride;
-      if (!all_finite(query, call.head_dim)) return;
-      double squares = 0;
-      for (index_t d = 0; d < call.head_dim; ++d)
-        squares += static_cast<double>(query[d]) * static_cast<double>(query[d]);
-      const double length = std::sqrt(squares) * (call.softcap > 0 ? call.softcap : 1) * (1 + 1e-4);
+      simd::vec<Real> sums(Real{0});
+      for (index_t d = 0; d < scratch.query_stride; d += simd::vec<Real>::lanes)  // zeros from head_dim on
+        sums = simd::fma(simd::load(query + d), simd::load(query + d), sums);
+      const Real squares = simd::reduce_add(sums);
+      if (!is_finite(squares)) return;
+      const double length =
+          std::sqrt(static_cast<double>(squares)) * (call.softcap > 0 ? call.softcap : 1) * (1 + 1e-4);
       scratch.lengths[r] = static_cast<Real>(length);
     }
     double nearest = (std::numeric_limits<double>::max)();
