@@ -177,6 +177,7 @@ void attention(const Q& q, const K& k, const V& v, Out&& out, const token_pair& 
     keys.element_size = sizeof(key_type);
     keys.tokens = tokens.k;
     keys.encoding = call.encoding;
+    if (keys.encoding.rotation != nullptr && !keys.encoding.rotation->turns_keys) keys.encoding.rotation = nullptr;
     detail::run_attention(call, keys, q_view.batch(), options.memory, executor);
   }
 }

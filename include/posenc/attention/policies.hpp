@@ -31,6 +31,7 @@ struct rotation_functions {
   index_t (*size)(const void*, const rotation_shape&);
   void (*prepare)(const void*, const rotation_shape&, position_span, rotation_use, Real* row);
   void (*apply)(const void*, const rotation_shape&, const Real* row, index_t kv_head, Real* x);
+  bool turns_keys;
 };
 
 template <class Real, class E>
@@ -43,7 +44,11 @@ inline constexpr rotation_functions<Real> rotation_functions_of{
     },
     [](const void* e, const rotation_shape& shape, const Real* row, index_t kv_head, Real* x) {
       static_cast<const E*>(e)->apply_rotation(shape, row, kv_head, x);
-    }};
+    },
+    !requires {requires E::leaves_keys;
+}  // namespace posenc::inline POSENC_ABI::detail
+}
+;
 
 // ---- bias ----
 

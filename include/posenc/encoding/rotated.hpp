@@ -49,6 +49,8 @@ template <class Wrapper, bool Listed>
 struct rotation_of_queries {};
 template <class Wrapper>
 struct rotation_of_queries<Wrapper, true> {
+  static constexpr bool leaves_keys = true;  ///< attention need not look at them, and reads them where they lie
+
   index_t rotation_size(rotation_shape shape) const {
     const index_t size = inner().rotation_size(shape);
     return size == 0 ? 0 : size + 1;
