@@ -23,9 +23,9 @@ struct rope_options {
   index_t offset = 0;
   /// The position axis that each pair reads, one entry a pair (see mrope_sections, mrope_interleaved); empty: axis 0.
   std::vector<index_t> frequency_axis = {};
-  /// Whole positions whose cosines and sines are prepared, which takes about a third of the time off a token that is
-  /// rotated alone. Other positions (outside, negative, fractional) are computed when they come, as exactly. A table of a
-  /// million positions is small (see angle_table), and copies of the encoding share it.
+  /// Whole positions whose cosines and sines are prepared: a token that is rotated alone does not wait for them. Other
+  /// positions (outside, negative, fractional) are computed when they come, as exactly. A table of a million positions is
+  /// small (see angle_table), and copies of the encoding share it.
   position_range table = {};
   /// How angles are formed; other than exact only to agree with results that were computed so.
   angle_arithmetic arithmetic = angle_arithmetic::exact;
@@ -118,12 +118,14 @@ class rope {
 
   /// `heads` heads of one token at once, `in_stride` and `out_stride` elements apart, of any element type: what `rotate`
   /// prefers to apply_rotation where an encoding has it. `out` is `in`, or other memory, to which the dimensions that do
-  /// not turn are copied. Streaming stores are ordered by the caller (simd::streaming_fence).
+  /// not turn are copied. Streaming stores are ordered by the caller (simd::streaming_fence). `next` is
+  /// where the heads of the next token begin, for memory to be ready.
   template <class Real, class In, class Out>
   void rotate_heads(rotation_shape shape, const Real* row, index_t heads, const In* in, index_t in_stride, Out* out,
-                    index_t out_stride, store_mode store = store_mode::cached) const noexcept {
+                    index_t out_stride, store_mode store = store_mode::cached,
+                    const In* next = nullptr) const noexcept {
     detail::turn_rotary(options_.pairing, rotated_dims(shape), shape.head_dim, row, heads, in, in_stride, out,
-                        out_stride, store);
+                        out_stride, store, next);
   }
 
  private:

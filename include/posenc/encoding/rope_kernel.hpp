@@ -91,15 +91,16 @@ struct head_rows {
   index_t in_stride;
   Out* out;
   index_t out_stride;
+  const In* next;  ///< the first head of the token that comes after this one, or any other address
+  index_t ahead;   ///< that many heads before they are needed, memory is asked for them
 };
 
-/// Asks for `Count` elements some way behind `from`: heads and tokens mostly follow each other, and the hardware's own
-/// guesses end with each page of memory. Two KiB are best on the machines tried; nothing is read where nothing is.
+/// Asks memory for `Count` elements.
 template <index_t Count, class T>
-POSENC_ALWAYS_INLINE void fetch_ahead(const T* from) noexcept {
-  constexpr index_t distance = 2048, line = 64;
-  const char* const at = reinterpret_cast<const char*>(from) + distance;
-  for (index_t i = 0; i < Count * index_t{sizeof(T)}; i += line) __builtin_prefetch(at + i);
+POSENC_ALWAYS_INLINE void fetch(const T* from) noexcept {
+  constexpr index_t line = 64;
+  for (index_t i = 0; i < Count * index_t{sizeof(T)}; i += line)
+    __builtin_prefetch(reinterpret_cast<const char*>(from) + i);
 }
 
 /// N registers of pairs from pair `first` on, or one with `count` pairs.
@@ -110,16 +111,20 @@ POSENC_ALWAYS_INLINE void turn_pairs(const Real* cos, const Real* sin, index_t p
   Pairs registers[N];
   simd::unroll<N>(
       [&](auto k) POSENC_INLINE_LAMBDA { registers[k].load(cos + first + k * lanes, sin + first + k * lanes, count); });
-  const auto [heads, from, in_stride, to, out_stride] =
+  const auto [heads, from, in_stride, to, out_stride, next, ahead] =
       rows;  // what is stored through `out` could be rows, for all C++ knows
   const In* in = from + Pairs::step * first;
   Out* out = to + Pairs::step * first;
+  const index_t own = heads - ahead;
+  const In* later = next + Pairs::step * first;
   for (index_t head = 0; head < heads; ++head, in += in_stride, out += out_stride) {
+    const In* const soon = head < own ? in + ahead * in_stride : later;
+    later += head < own ? 0 : in_stride;
     if constexpr (Pairs::step == 1) {
-      fetch_ahead<N * lanes>(in);
-      fetch_ahead<N * lanes>(in + pairs);
+      fetch<N * lanes>(soon);
+      fetch<N * lanes>(soon + pairs);
     } else {
-      fetch_ahead<2 * N * lanes>(in);
+      fetch<2 * N * lanes>(soon);
     }
     simd::unroll<N>([&](auto k) POSENC_INLINE_LAMBDA {
       registers[k].template turn<Streaming>(in + Pairs::step * k * lanes, out + Pairs::step * k * lanes, pairs, count);
@@ -135,11 +140,14 @@ POSENC_ALWAYS_INLINE void turn_pairs(const Real* cos, const Real* sin, index_t p
 /// until all stores before them are done, at memory's speed, twice a token.
 template <class Pairs, bool Streaming, class Real, class In, class Out>
 POSENC_NOINLINE void turn_heads(const Real* cos, const Real* sin, index_t pairs, index_t heads, const In* in,
-                                index_t in_stride, Out* out, index_t out_stride) noexcept {
+                                index_t in_stride, Out* out, index_t out_stride, const In* next) noexcept {
   constexpr index_t together = Pairs::together * simd::vec<Real>::lanes;
+  // The hardware's own guesses end with each page of memory and with each run of heads. Two KiB ahead are best.
+  const index_t ahead = (std::max)(index_t{1}, index_t{2048} / (2 * pairs * index_t{sizeof(In)}));
   const index_t run = Pairs::loads_are_free && pairs > together ? 1 : heads;
   for (index_t head = 0; head < heads; head += run) {
-    const head_rows<In, Out> rows{run, in, in_stride, out, out_stride};
+    const head_rows<In, Out> rows{
+        run, in, in_stride, out, out_stride, run == heads ? next : in + in_stride, (std::min)(run, ahead)};
     index_t i = 0;
     for (; i + together <= pairs; i += together)
       turn_pairs<Pairs, Pairs::together, Streaming>(cos, sin, pairs, i, rows, full_register<Real>{});
@@ -163,28 +171,29 @@ bool can_stream(const Out* out, index_t out_stride, index_t pairs) noexcept {
 
 template <class Pairs, class Real, class In, class Out>
 POSENC_ALWAYS_INLINE void turn_heads(const Real* row, index_t pairs, index_t heads, const In* in, index_t in_stride,
-                                     Out* out, index_t out_stride, store_mode store) noexcept {
+                                     Out* out, index_t out_stride, store_mode store, const In* next) noexcept {
   if (store == store_mode::streaming && static_cast<const void*>(in) != static_cast<const void*>(out) &&
       can_stream<Real>(out, out_stride, pairs)) {
-    turn_heads<Pairs, true>(row, row + pairs, pairs, heads, in, in_stride, out, out_stride);
+    turn_heads<Pairs, true>(row, row + pairs, pairs, heads, in, in_stride, out, out_stride, next);
   } else {
-    turn_heads<Pairs, false>(row, row + pairs, pairs, heads, in, in_stride, out, out_stride);
+    turn_heads<Pairs, false>(row, row + pairs, pairs, heads, in, in_stride, out, out_stride, next);
   }
 }
 
 /// Whole heads of one token: dimensions `turned` turn by `row`, [cosines][sines]; the others keep their bits in place and
-/// are copied out of place.
+/// are copied out of place. `next`: where the next token's heads begin, or null.
 template <class Real, class In, class Out>
 POSENC_ALWAYS_INLINE void turn_rotary(pairing how, dim_range turned, index_t head_dim, const Real* row, index_t heads,
-                                      const In* in, index_t in_stride, Out* out, index_t out_stride,
-                                      store_mode store) noexcept {
+                                      const In* in, index_t in_stride, Out* out, index_t out_stride, store_mode store,
+                                      const In* next) noexcept {
   const index_t pairs = (turned.end - turned.begin) / 2;
+  const In* const later = (next == nullptr ? in : next) + turned.begin;
   if (how == pairing::half) {
-    turn_heads<half_pairs<Real>>(row, pairs, heads, in + turned.begin, in_stride, out + turned.begin, out_stride,
-                                 store);
+    turn_heads<half_pairs<Real>>(row, pairs, heads, in + turned.begin, in_stride, out + turned.begin, out_stride, store,
+                                 later);
   } else {
     turn_heads<interleaved_pairs<Real>>(row, pairs, heads, in + turned.begin, in_stride, out + turned.begin, out_stride,
-                                        store);
+                                        store, later);
   }
   if (static_cast<const void*>(in) == static_cast<const void*>(out)) return;
   if (turned.begin == 0 && turned.end == head_dim) return;

@@ -28,10 +28,12 @@ concept has_rotate_heads = requires(const E& e, rotation_shape s, const Real* ro
   e.rotate_heads(s, row, n, in, n, out, n);
 };
 
-/// One that also has the choice of a `store_mode` as its last argument.
+/// One that also has the choice of a `store_mode`, and is told where the heads of the next token begin.
 template <class E, class Real, class In, class Out>
-concept has_streaming_heads = requires(const E& e, rotation_shape s, const Real* row, index_t n, const In* in,
-                                       Out* out) { e.rotate_heads(s, row, n, in, n, out, n, store_mode::streaming); };
+concept has_streaming_heads =
+    requires(const E& e, rotation_shape s, const Real* row, index_t n, const In* in, Out* out) {
+      e.rotate_heads(s, row, n, in, n, out, n, store_mode::streaming, in);
+    };
 
 /// The dimensions that may come out changed. What `rotated_dims` says is about turning; something else may scale the others.
 template <class E, class Real, class In, class Out>
@@ -83,7 +85,8 @@ void turn_token(const E& encoding, const rotation_shape& shape, const Real* row,
   const index_t heads = x.in.heads(), in_stride = x.in.stride(1), out_stride = x.out.stride(1);
   static_cast<void>(store);
   if constexpr (has_streaming_heads<E, Real, element, Out>) {
-    encoding.rotate_heads(shape, row, heads, in, in_stride, out, out_stride, store);
+    const element* const next = t + 1 < x.in.tokens() ? in + x.in.stride(2) : in;
+    encoding.rotate_heads(shape, row, heads, in, in_stride, out, out_stride, store, next);
   } else if constexpr (has_rotate_heads<E, Real, element, Out>) {
     encoding.rotate_heads(shape, row, heads, in, in_stride, out, out_stride);
   } else {
