@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "../core/dtype.hpp"
 #include "../core/error.hpp"
@@ -168,8 +169,13 @@ class cos_sin_tables {
   template <class Real>
   void read(const T* from, Real* to) const noexcept {
     const index_t pairs = options_.rotary_dim / 2;
-    if (step_ == 1) return simd::load_row(from, pairs, to);
-    for (index_t i = 0; i < pairs; ++i) simd::load_row(from + 2 * i, index_t{1}, to + i);
+    if constexpr (sizeof(T) < sizeof(double) && std::is_same_v<Real, double>) {
+      // One by one: exact, and rare enough.
+      for (index_t i = 0; i < pairs; ++i) to[i] = static_cast<double>(static_cast<float>(from[step_ * i]));
+    } else {
+      if (step_ == 1) return simd::load_row(from, pairs, to);
+      for (index_t i = 0; i < pairs; ++i) simd::load_row(from + 2 * i, index_t{1}, to + i);
+    }
   }
 
   const T* cos_;
