@@ -17,7 +17,7 @@ elseif(POSENC_NATIVE)
 endif()
 set(posenc_warning_flags -Wall -Wextra -Wpedantic -Wconversion -Wshadow)
 # GCC 12 takes the standard library's "text" + string for a copy of impossible size (GCC bugs 105329, 105651).
-set(posenc_false_warnings $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict$<SEMICOLON>-Wno-stringop-overflow>)
+set(posenc_false_warnings $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict$<SEMICOLON>-Wno-stringop-overflow$<SEMICOLON>-Wno-error=array-bounds>)
 
 add_library(posenc_development INTERFACE)
 target_link_libraries(posenc_development INTERFACE posenc::posenc)

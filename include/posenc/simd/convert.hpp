@@ -232,6 +232,7 @@ void load_row(const T* from, index_t n, Real* to) noexcept {
     Real numbers[lanes];
     const auto rest = static_cast<std::size_t>(n - i);
     std::memcpy(elements, from + i, rest * sizeof(T));
+    __asm__("" : "+m"(elements));  // GCC 12 fails to compile what it makes of a known rest with -ffast-math
     store(numbers, load_as<Real>(reinterpret_cast<const T*>(elements)));
     std::memcpy(to + i, numbers, rest * sizeof(Real));
   }
