@@ -220,6 +220,20 @@ POSENC_ALWAYS_INLINE void store_streaming_as(T* to, vec<Real> v) noexcept {
   }
 }
 
+namespace detail {
+/// Less than a register. A function of its own: GCC 12 fails to compile what it makes of a known n with -ffast-math.
+template <scalar T, std::floating_point Real>
+POSENC_NOINLINE void load_rest(const T* from, index_t n, Real* to) noexcept {
+  constexpr index_t lanes = vec<Real>::lanes;
+  alignas(T) unsigned char elements[lanes * sizeof(T)] = {};
+  Real numbers[lanes];
+  const auto rest = static_cast<std::size_t>(n);
+  std::memcpy(elements, from, rest * sizeof(T));
+  store(numbers, load_as<Real>(reinterpret_cast<const T*>(elements)));
+  std::memcpy(to, numbers, rest * sizeof(Real));
+}
+}  // namespace detail
+
 /// n elements of any type to n numbers. Nothing beyond them is read or written; the rows may not overlap, but they
 /// may be the same one where T is Real.
 template <scalar T, std::floating_point Real>
@@ -227,15 +241,7 @@ void load_row(const T* from, index_t n, Real* to) noexcept {
   constexpr index_t lanes = vec<Real>::lanes;
   index_t i = 0;
   for (; i + lanes <= n; i += lanes) store(to + i, load_as<Real>(from + i));
-  if (i < n) {
-    alignas(T) unsigned char elements[lanes * sizeof(T)] = {};
-    Real numbers[lanes];
-    const auto rest = static_cast<std::size_t>(n - i);
-    std::memcpy(elements, from + i, rest * sizeof(T));
-    __asm__("" : "+m"(elements));  // GCC 12 fails to compile what it makes of a known rest with -ffast-math
-    store(numbers, load_as<Real>(reinterpret_cast<const T*>(elements)));
-    std::memcpy(to + i, numbers, rest * sizeof(Real));
-  }
+  if (i < n) detail::load_rest(from + i, n - i, to + i);
 }
 
 /// n numbers to n elements of any type, rounded. The same promises.
