@@ -53,7 +53,7 @@ std::uint64_t key_fingerprint(const E& encoding, index_t head_dim, index_t kv_he
   number_hash hash;
   bool turns = false;
   for (const double at : {1.0, 12345.0, 1048573.0}) {
-    double position[max_position_axes];
+    double position[max_position_axes] = {};
     for (index_t axis = 0; axis < axes; ++axis) position[axis] = at + static_cast<double>(axis);
     policy.rotation->prepare(policy.encoding, shape, position_span(position, static_cast<std::size_t>(axes)),
                              {token_role::key, rotation_op::rotate}, row);

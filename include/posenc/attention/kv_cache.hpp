@@ -229,7 +229,7 @@ class kv_cache {
       cache_block& block = open_block(to, to.length + first);
       n = left < block_keys - slot ? left : block_keys - slot;
       for (index_t j = 0; j < n && policy.rotation != nullptr; ++j) {
-        double position[max_position_axes];
+        double position[max_position_axes] = {};
         for (index_t axis = 0; axis < shape_.axes; ++axis) position[axis] = tokens.position(axis, 0, first + j);
         policy.rotation->prepare(policy.encoding, rotation,
                                  position_span(position, static_cast<std::size_t>(shape_.axes)),

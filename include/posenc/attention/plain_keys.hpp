@@ -154,7 +154,7 @@ class plain_keys {
     if (encoding.rotation == nullptr) return;
     const index_t size = rotation_size(), axes = tokens.axes();
     const key_tokens& keys = key_tokens_[block];
-    double position[max_position_axes];
+    double position[max_position_axes] = {};
     for (index_t j = 0; j < keys.count; ++j) {
       for (index_t axis = 0; axis < axes; ++axis) position[axis] = keys.positions[axis * block_keys + j];
       encoding.rotation->prepare(encoding.encoding, rotation(), position_span(position, static_cast<std::size_t>(axes)),

@@ -166,7 +166,7 @@ std::uint64_t mask_row_bits(const M& m, const token& query, const key_tokens& ke
   }
   std::uint64_t bits = 0;
   const auto axes = static_cast<index_t>(query.position.size());
-  double position[max_position_axes];
+  double position[max_position_axes] = {};
   for (; among != 0; among &= among - 1) {
     const auto j = static_cast<index_t>(std::countr_zero(among));
     const token key = keys.key(j, axes, query.batch, query.head, position);

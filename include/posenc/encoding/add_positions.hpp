@@ -104,7 +104,7 @@ void add_positions(const tensor_view<X>& x, const tensor_view<Out>& out, const t
   if (x.empty()) return;
   using real = compute_type<Out>;
   std::vector<real> buffer(std::is_same_v<Out, real> ? std::size_t{0} : static_cast<std::size_t>(x.dim()));
-  double position[max_position_axes];
+  double position[max_position_axes] = {};
   for (index_t b = 0; b < x.batch(); ++b)
     for (index_t t = 0; t < x.tokens(); ++t) {
       for (index_t axis = 0; axis < tokens.axes(); ++axis) position[axis] = tokens.position(axis, b, t);

@@ -175,7 +175,7 @@ void write_cos_sin(const rope& encoding, const token_view& tokens, T* cos, T* si
     const std::unique_ptr<real[]> memory(new real[static_cast<std::size_t>(4 * pairs)]);
     real* const c = memory.get();
     real* const s = c + 2 * pairs;
-    double position[max_position_axes];
+    double position[max_position_axes] = {};
     real* const row = s;  // prepared as [cosines][sines]
     for (index_t r = task * rows_a_task; r < (std::min)(rows, (task + 1) * rows_a_task); ++r) {
       for (index_t axis = 0; axis < tokens.axes(); ++axis) position[axis] = tokens.position(axis, r / count, r % count);

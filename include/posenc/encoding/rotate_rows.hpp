@@ -110,7 +110,7 @@ struct token_walk {
   template <class F>
   void run(index_t first, index_t last, F&& f) const {
     if (first >= last) return;
-    double position[max_position_axes];
+    double position[max_position_axes] = {};
     const auto read = [&](index_t row, index_t token) {
       for (index_t axis = 0; axis < tokens.axes(); ++axis) position[axis] = tokens.position(axis, row, token);
     };
