@@ -18,7 +18,6 @@ need_libraries Eigen3 GTest nlohmann_json
 
 build=$root/build/tests
 options=(-DCMAKE_BUILD_TYPE=Release -DPOSENC_NATIVE=ON -DPOSENC_TESTS=ON -DPOSENC_EXAMPLES=ON -DPOSENC_BENCH=OFF)
-if [ -n "${CI:-}" ]; then options+=(-DPOSENC_WERROR=ON); fi
 # shellcheck disable=SC2206
 options+=(${POSENC_CMAKE_OPTIONS:-})
 say "configuring $build"
