@@ -105,9 +105,6 @@ void expect_within(const char* what, const largest_errors& f, const largest_erro
 
 // The oracle against values known to 30 digits and more, as pairs of doubles.
 TEST(WideOracle, IsRight) {
-#if defined(__FAST_MATH__)
-  GTEST_SKIP() << "the compiler reorders the oracle's own sums, which costs it digits beyond those of double";
-#endif
   const auto known = [](double position, double frequency, double c, double c_low, double s, double s_low) {
     const auto [cos, sin] = of_product(position, frequency);
     EXPECT_LT(distance(c, cos - static_cast<wide>(c_low)), 1e-30);

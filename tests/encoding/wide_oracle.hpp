@@ -26,6 +26,12 @@ struct cos_sin {
   wide cos, sin;
 };
 
+/// x, of which the compiler knows nothing more: -ffast-math neither reorders nor factors sums across it.
+inline wide settled(wide x) {
+  __asm__ volatile("" : "+m"(x));
+  return x;
+}
+
 /// 1 / (k (k - 1)): divisions of such numbers take most of the time.
 struct ratios {
   wide of[29];
@@ -39,9 +45,9 @@ struct ratios {
 inline cos_sin of_product(double position, double frequency) {
   const wide angle = static_cast<wide>(position) * static_cast<wide>(frequency);
   const double n = std::nearbyint(static_cast<double>(angle) * 0.63661977236758134308);
-  wide r = angle - static_cast<wide>(n) * static_cast<wide>(0x1.921fb54442d18p0);
-  r -= static_cast<wide>(n) * static_cast<wide>(0x1.1a62633145c07p-54);
-  r -= static_cast<wide>(n) * static_cast<wide>(-0x1.f1976b7ed8fbcp-110);
+  wide r = angle;
+  for (const double piece : {0x1.921fb54442d18p0, 0x1.1a62633145c07p-54, -0x1.f1976b7ed8fbcp-110})
+    r = settled(r - settled(static_cast<wide>(n) * static_cast<wide>(piece)));
   // |r| < 0.8: r^28 / 28! is below 2^-106.
   const wide u = r * r;
   wide s = 1, c = 1;

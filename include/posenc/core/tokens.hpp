@@ -21,6 +21,17 @@ concept position_number =
 /// A token has at most this many position axes.
 inline constexpr index_t max_position_axes = 8;
 
+namespace detail {
+/// Positions and orders lie within +- this, 2^53: doubles hold every integer to there; beyond, distances would silently
+/// round.
+inline constexpr double largest_position = 9007199254740992.0;
+
+/// Whether x can be a position.
+constexpr bool is_position(const double& x) noexcept {
+  return is_finite(x) && x >= -largest_position && x <= largest_position;
+}
+}  // namespace detail
+
 /// The types that document ids and sequence bounds may have.
 template <class P>
 concept id_number = std::same_as<P, std::int32_t> || std::same_as<P, std::int64_t>;
@@ -268,8 +279,6 @@ inline maybe_error check_tokens(const token_view& tokens, index_t batch, index_t
       return make_error(errc::invalid_value, side, "has cu_seqlens ending at %td; allowed: the %td tokens", former,
                         count);
   }
-  // Doubles hold every integer to 2^53; beyond it distances would silently round.
-  constexpr double limit = 9007199254740992.0;
   constexpr index_t chunk = 64;
   double values[chunk];
   const auto bad = [&](const char* what, index_t axis, index_t b, bool range) -> maybe_error {
@@ -282,7 +291,7 @@ inline maybe_error check_tokens(const token_view& tokens, index_t batch, index_t
         tokens.read_positions(axis, b, first, n, values);
       }
       for (index_t i = 0; i < n; ++i)
-        if (!is_finite(values[i]) || values[i] > limit || values[i] < -limit)
+        if (!is_position(values[i]))
           return make_error(errc::invalid_value, side,
                             "has the %s %g at token %td of row %td; allowed: finite numbers within +-2^53", what,
                             values[i], first + i, b);

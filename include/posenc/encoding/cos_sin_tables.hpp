@@ -57,14 +57,12 @@ class cos_sin_tables {
                         "is %td for rotary_dim %td; allowed: %td (one number a pair) or %td (each twice)", width, dim,
                         dim / 2, dim);
     if (rows < 1) return make_error(errc::invalid_shape, "rows", "is %td; allowed: 1 and more", rows);
-    if (options.offset < 0)
-      return make_error(errc::invalid_value, "offset", "is %td; allowed: 0 and more", options.offset);
+    if (maybe_error e = detail::check_rotary_offset(options.offset)) return e;
     if (options.row_stride != 0 && options.row_stride < width)
       return make_error(errc::invalid_shape, "row_stride", "is %td; allowed: the width %td and more, or 0",
                         options.row_stride, width);
-    constexpr double limit = 9007199254740992.0;  // 2^53, as for positions
     const double& first = options.first_position;
-    if (!detail::is_finite(first) || first < -limit || first > limit || first != std::floor(first))
+    if (!detail::is_position(first) || first != std::floor(first))
       return make_error(errc::invalid_value, "first_position", "is %g; allowed: a whole number within +-2^53", first);
     if (cos == nullptr || sin == nullptr)
       return make_error(errc::invalid_layout, cos == nullptr ? "cos" : "sin", "is null for %td rows", rows);
@@ -169,13 +167,8 @@ class cos_sin_tables {
   template <class Real>
   void read(const T* from, Real* to) const noexcept {
     const index_t pairs = options_.rotary_dim / 2;
-    if constexpr (sizeof(T) < sizeof(double) && std::is_same_v<Real, double>) {
-      // One by one: exact, and rare enough.
-      for (index_t i = 0; i < pairs; ++i) to[i] = static_cast<double>(static_cast<float>(from[step_ * i]));
-    } else {
-      if (step_ == 1) return simd::load_row(from, pairs, to);
-      for (index_t i = 0; i < pairs; ++i) simd::load_row(from + 2 * i, index_t{1}, to + i);
-    }
+    if (step_ == 1) return simd::load_row(from, pairs, to);
+    for (index_t i = 0; i < pairs; ++i) simd::load_row(from + step_ * i, index_t{1}, to + i);
   }
 
   const T* cos_;

@@ -57,9 +57,7 @@ class rope {
   /// invalid_shape (frequency_axis neither empty nor one entry a pair, a table of fewer than 0 positions), mismatch (a table
   /// without exact angles).
   static maybe_error check(const frequency_ladder& ladder, const rope_options& options = {}) noexcept {
-    constexpr index_t farthest = index_t{1} << 40;
-    if (options.offset < 0 || options.offset > farthest)
-      return make_error(errc::invalid_value, "offset", "is %td; allowed: 0 to 2^40", options.offset);
+    if (maybe_error e = detail::check_rotary_offset(options.offset)) return e;
     const auto entries = static_cast<index_t>(options.frequency_axis.size());
     if (entries != 0 && entries != ladder.size())
       return make_error(errc::invalid_shape, "frequency_axis",

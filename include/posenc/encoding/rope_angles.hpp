@@ -51,11 +51,10 @@ class rope_angles {
   }
 
   static maybe_error check(const frequency_ladder& ladder, position_range table, angle_arithmetic arithmetic) noexcept {
-    constexpr double limit = 9007199254740992.0;  // 2^53, as for positions
     if (table.count < 0 || static_cast<double>(table.count) > 0x1p40)
       return make_error(errc::invalid_shape, "table", "has %td positions; allowed: 0 (no table) to 2^40", table.count);
-    if (table.count > 0 && !(is_finite(table.first) && table.first >= -limit && table.first <= limit &&
-                             table.first == static_cast<double>(static_cast<index_t>(table.first))))
+    if (table.count > 0 &&
+        !(is_position(table.first) && table.first == static_cast<double>(static_cast<index_t>(table.first))))
       return make_error(errc::invalid_value, "table", "begins at %g; allowed: a whole number within +-2^53",
                         table.first);
     if (arithmetic == angle_arithmetic::exact) return {};

@@ -84,12 +84,11 @@ bool is_plain(const tensor_view<T>& x) noexcept {
 /// The check of a usual call without a loop: a decoding step is so short that it would show. False says nothing.
 template <class In, class Out>
 bool is_plain(const rotated_heads<In, Out>& x, const token_view& tokens) noexcept {
-  constexpr double limit = 9007199254740992.0;
   if (!is_plain(x.in) || !tokens.counts_up() || tokens.has_order() || tokens.has_documents() ||
       tokens.has_cu_seqlens() || tokens.axes() != 1 || tokens.batch() != 1 || tokens.count() != x.in.tokens())
     return false;
   const double first = tokens.position(0, 0, 0);
-  if (!is_finite(first) || first < -limit || first + static_cast<double>(tokens.count()) > limit) return false;
+  if (!is_position(first) || !is_position(first + static_cast<double>(tokens.count()))) return false;
   if (in_place(x)) return true;
   for (std::size_t axis = 0; axis < 4; ++axis)
     if (x.out.extent(axis) != x.in.extent(axis)) return false;
@@ -168,8 +167,7 @@ maybe_error check_rotation_pair(const rotated_heads<Q, QOut>& q, const rotated_h
 template <rotary_encoding From, rotary_encoding To, class In, class Out>
 maybe_error check_rerotation(const rotated_heads<In, Out>& x, const token_view& tokens, const From& from, const To& to,
                              const double& shift, index_t kv_heads) noexcept {
-  constexpr double limit = 9007199254740992.0;  // 2^53, as for positions
-  if (!is_finite(shift) || shift > limit || shift < -limit)
+  if (!is_position(shift))
     return make_error(errc::invalid_value, "shift", "is %g; allowed: a finite number within +-2^53", shift);
   if (maybe_error e = check_rotation(x, tokens, from, kv_heads)) return e;
   return check_rotation(x, tokens, to, kv_heads);

@@ -55,12 +55,9 @@ class xpos {
       return make_error(errc::invalid_value, "scale_base", "is %g; allowed: a finite number > 0", options.scale_base);
     if (!positive(options.gamma))
       return make_error(errc::invalid_value, "gamma", "is %g; allowed: a finite number > 0", options.gamma);
-    constexpr double limit = 9007199254740992.0;  // 2^53, as for positions
-    if (!detail::is_finite(options.center) || options.center > limit || options.center < -limit)
+    if (!detail::is_position(options.center))
       return make_error(errc::invalid_value, "center", "is %g; allowed: a finite number within +-2^53", options.center);
-    constexpr index_t farthest = index_t{1} << 40;
-    if (options.offset < 0 || options.offset > farthest)
-      return make_error(errc::invalid_value, "offset", "is %td; allowed: 0 to 2^40", options.offset);
+    if (maybe_error e = detail::check_rotary_offset(options.offset)) return e;
     return detail::rope_angles::check(ladder, options.table, angle_arithmetic::exact);
   }
 
