@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <set>
@@ -105,20 +106,21 @@ TEST(EigenExecutorPair, AnExceptionWaitsForTheOthers) {
   Eigen::ThreadPool pool(2);
   const posenc::eigen_executor executor(pool);
   const auto caller = std::this_thread::get_id();
-  for (int round = 0; round < 50; ++round) {
+  for (int round = 0; round < 10; ++round) {
     std::atomic<int> inside{0};
     std::atomic<bool> thrown{false};
-    EXPECT_THROW(executor.parallel_for(100,
-                                       [&](index_t) {
-                                         if (std::this_thread::get_id() == caller) {
-                                           thrown = true;
-                                           throw 1;
-                                         }
-                                         ++inside;
-                                         while (!thrown) std::this_thread::yield();
-                                         --inside;
-                                       }),
-                 int);
+    const auto task = [&](index_t) {
+      if (std::this_thread::get_id() == caller) {
+        while (inside == 0) std::this_thread::yield();
+        thrown = true;
+        throw 1;
+      }
+      ++inside;
+      while (!thrown) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the exception is on its way meanwhile
+      --inside;
+    };
+    EXPECT_THROW(executor.parallel_for(100, task), int);
     EXPECT_EQ(inside.load(), 0);
   }
 }
