@@ -104,13 +104,16 @@ TYPED_TEST(KnownValues, VisibleNanIsSeen) {
     posenc::simd::load_row(&x, 1, &wide);
     return posenc::detail::is_nan(wide);
   };
-  for (const int place : {0, 1, 2}) {
+  const auto spoil = [](TypeParam& element) {
+    std::memset(static_cast<void*>(&element), 0x7f, sizeof element);  // with the rest: a NaN in every format
+    reinterpret_cast<unsigned char*>(&element)[sizeof element - 2] = 0xff;
+  };
+  for (const int place : {0, 1, 2, 3}) {  // 3: in a key, beside values that take the way for infinities
     auto q = random_buffer<TypeParam>(random, 1, 1, 100, 8), k = random_buffer<TypeParam>(random, 1, 1, 100, 8),
          v = random_buffer<TypeParam>(random, 1, 1, 100, 8);
     const auto out = make_buffer<TypeParam>(1, 1, 100, 8);
-    TypeParam& element = (place == 0 ? q : place == 1 ? k : v).view(0, 0, 70, 3);
-    std::memset(static_cast<void*>(&element), 0x7f, sizeof element);  // with the rest: a NaN in every format
-    reinterpret_cast<unsigned char*>(&element)[sizeof element - 2] = 0xff;
+    spoil((place == 0 ? q : place == 2 ? v : k).view(0, 0, 70, 3));
+    if (place == 3) spoil(v.view(0, 0, 99, 0));
     std::vector<double> lse(100);
     posenc::attention_options options;
     options.lse = posenc::lse_view(lse.data(), 1, 1, 100);

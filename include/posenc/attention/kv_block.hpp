@@ -104,8 +104,8 @@ POSENC_NOINLINE double longest_key_of(const T* keys, index_t head_dim) noexcept 
   return std::sqrt(longest) * (1 + 1e-4);  // sums round
 }
 
-/// Writes rows [0, count) of `rows` ([count][head_dim], `row_stride` apart, rotated) to slots first_slot, first_slot + 1, ... of a block's
-/// keys, rounded once to T. Whole squares of registers go through a transpose.
+/// Writes rows [0, count) of `rows` ([count][head_dim], `row_stride` apart, rotated) to slots first_slot, first_slot + 1,
+/// ... of a block's keys, rounded once to T. Whole squares of registers go through a transpose.
 template <class T, class Real>
 POSENC_NOINLINE void pack_keys(const Real* rows, index_t row_stride, index_t count, index_t first_slot,
                                index_t head_dim, T* keys) noexcept {

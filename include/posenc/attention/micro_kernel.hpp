@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "../core/finite.hpp"
 #include "../simd/convert.hpp"
 #include "../simd/simd.hpp"
 #include "tile_shape.hpp"
@@ -179,7 +180,7 @@ POSENC_NOINLINE void value_block_with_holes(const Real* weights, index_t weight_
   for (index_t r = 0; r < rows; ++r)
     for (index_t j = 0; j < block_keys; ++j) {
       const Real weight = weights[r * weight_stride + j];
-      if (weight == Real{0}) continue;
+      if (is_zero(weight)) continue;
       for (index_t c = 0; c < padded_value_dim; c += lanes) {
         const Stored* value = values + (c / width) * block_keys * width + j * width + c % width;
         Real* to = out + r * out_stride + c;

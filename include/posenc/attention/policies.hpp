@@ -34,6 +34,10 @@ struct rotation_functions {
   bool turns_keys;
 };
 
+/// An encoding may say that it turns queries only: see rotated_keys.
+template <class E>
+concept leaves_keys = requires { requires E::leaves_keys; };
+
 template <class Real, class E>
 inline constexpr rotation_functions<Real> rotation_functions_of{
     [](const void* e, const rotation_shape& shape) -> index_t {
@@ -45,10 +49,7 @@ inline constexpr rotation_functions<Real> rotation_functions_of{
     [](const void* e, const rotation_shape& shape, const Real* row, index_t kv_head, Real* x) {
       static_cast<const E*>(e)->apply_rotation(shape, row, kv_head, x);
     },
-    !requires {requires E::leaves_keys;
-}  // namespace posenc::inline POSENC_ABI::detail
-}
-;
+    !leaves_keys<E>};
 
 // ---- bias ----
 
