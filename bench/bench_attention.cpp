@@ -168,14 +168,15 @@ posenc_bench::reference l2_product() {
   constexpr index_t stride = depth + 16;
   auto memory = std::make_shared<buffer<Real>>(rows * stride + blocks * depth * keys + rows * keys);
   memory->fill();
+  const std::vector<std::uint64_t> all(rows * posenc::detail::chunk_blocks, ~std::uint64_t{0});
   return {"product",
-          [memory] {
+          [memory, all] {
             const Real* queries = memory->data();
             const Real* block = queries + rows * stride;
             Real* scores = memory->data() + rows * stride + blocks * depth * keys;
             for (index_t b = 0; b < blocks; ++b)
               posenc::detail::score_block<posenc::detail::tile_shape<Real>::rows>(
-                  queries, stride, rows, block + b * depth * keys, depth, scores, keys,
+                  queries, stride, all.data(), rows, block + b * depth * keys, depth, scores, keys,
                   reinterpret_cast<const char*>(block));
             benchmark::ClobberMemory();
           },

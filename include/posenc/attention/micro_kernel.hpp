@@ -111,17 +111,41 @@ void for_row_tiles(index_t rows, F&& f, index_t first = 0) {
   }
 }
 
-/// The scores of `rows` queries against one whole block of keys, [depth][block_keys], in tiles of at most Rows rows.
+/// Calls f(integral_constant n) for an n from 1 to Most.
+template <int Most, class F>
+POSENC_ALWAYS_INLINE void with_constant(index_t n, F&& f) {
+  if constexpr (Most > 1)
+    if (n < Most) return with_constant<Most - 1>(n, f);
+  f(std::integral_constant<int, Most>{});
+}
+
+/// The scores of `rows` queries against one block of keys, [depth][block_keys], in tiles of at most Rows rows. `bits`: of
+/// the block, see softmax_step. The edge of a mask cuts register tiles: registers of keys that none of its rows sees are
+/// left out, and their scores stay what they were.
 template <int Rows, class Real, class Stored>
-void score_block(const Real* queries, index_t query_stride, index_t rows, const Stored* keys, index_t depth,
-                 Real* scores, index_t score_stride, const char* ahead) noexcept {
+void score_block(const Real* queries, index_t query_stride, const std::uint64_t* bits, index_t rows, const Stored* keys,
+                 index_t depth, Real* scores, index_t score_stride, const char* ahead) noexcept {
   using shape = tile_shape<Real>;
-  constexpr index_t columns = shape::vectors * shape::lanes;
+  constexpr int lanes = shape::lanes, columns = shape::vectors * lanes;
+  constexpr std::uint64_t group = columns == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << columns % 64) - 1;
   for (index_t c = 0; c < block_keys; c += columns)
     for_row_tiles<Rows>(rows, [&](auto tile, index_t r) {
-      score_kernel<Real, tile, shape::vectors>(queries + r * query_stride, query_stride, keys + c, depth,
-                                               scores + r * score_stride + c, score_stride,
-                                               ahead + c * static_cast<index_t>(sizeof(Stored)));
+      const auto from_vector = [&](auto vectors, index_t first) POSENC_INLINE_LAMBDA {
+        const index_t at = c + first * lanes;
+        score_kernel<Real, tile, vectors>(queries + r * query_stride, query_stride, keys + at, depth,
+                                          scores + r * score_stride + at, score_stride,
+                                          ahead + at * static_cast<index_t>(sizeof(Stored)));
+      };
+      if constexpr (tile == shape::rows) {
+        std::uint64_t seen = 0;
+        for (index_t i = r; i < r + tile; ++i) seen |= bits[i * chunk_blocks] >> c & group;
+        if (seen == 0) return;
+        const index_t first = std::countr_zero(seen) / lanes, end = (63 - std::countl_zero(seen)) / lanes + 1;
+        with_constant<shape::vectors>(end - first,
+                                      [&](auto vectors) POSENC_INLINE_LAMBDA { from_vector(vectors, first); });
+      } else {
+        from_vector(std::integral_constant<int, shape::vectors>{}, 0);
+      }
     });
 }
 
@@ -196,8 +220,8 @@ struct kv_pointer;
 template <class Real>
 struct block_kernels {
   /// Fetches the block's values meanwhile, if the rows are few.
-  void (*score)(const Real* queries, index_t query_stride, index_t rows, const kv_pointer<Real>& block, index_t depth,
-                Real* scores, index_t score_stride) noexcept;
+  void (*score)(const Real* queries, index_t query_stride, const std::uint64_t* bits, index_t rows,
+                const kv_pointer<Real>& block, index_t depth, Real* scores, index_t score_stride) noexcept;
   /// ahead[b]: the keys that will be read next, fetched during block b, if the rows are few.
   void (*values)(const Real* weights, index_t weight_stride, const std::uint64_t* bits, index_t rows,
                  const kv_pointer<Real>* chunk, const void* const* ahead, index_t blocks, index_t padded_value_dim,
@@ -221,9 +245,9 @@ struct kv_pointer {
 
 template <class Real, class Stored, int Rows>
 inline constexpr block_kernels<Real> block_kernels_of{
-    [](const Real* queries, index_t query_stride, index_t rows, const kv_pointer<Real>& block, index_t depth,
-       Real* scores, index_t score_stride) noexcept {
-      score_block<Rows>(queries, query_stride, rows, static_cast<const Stored*>(block.keys), depth, scores,
+    [](const Real* queries, index_t query_stride, const std::uint64_t* bits, index_t rows,
+       const kv_pointer<Real>& block, index_t depth, Real* scores, index_t score_stride) noexcept {
+      score_block<Rows>(queries, query_stride, bits, rows, static_cast<const Stored*>(block.keys), depth, scores,
                         score_stride, static_cast<const char*>(block.values));
     },
     [](const Real* weights, index_t weight_stride, const std::uint64_t* bits, index_t rows,

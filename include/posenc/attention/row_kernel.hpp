@@ -105,8 +105,8 @@ inline constexpr int row_tile = simd::vec<Real>::lanes < streaming_rows ? simd::
 
 /// The scores of some rows against one block, whose values are fetched meanwhile.
 template <class Real, class Stored>
-void row_score_block(const Real* queries, index_t query_stride, index_t rows, const kv_pointer<Real>& block,
-                     index_t depth, Real* scores, index_t score_stride) noexcept {
+void row_score_block(const Real* queries, index_t query_stride, const std::uint64_t*, index_t rows,
+                     const kv_pointer<Real>& block, index_t depth, Real* scores, index_t score_stride) noexcept {
   const auto* keys = static_cast<const Stored*>(block.keys);
   const auto* values = static_cast<const char*>(block.values);
   const index_t value_bytes = block.value_stride * static_cast<index_t>(sizeof(Stored));

@@ -97,7 +97,7 @@ class tile_runner {
     const index_t group = call_.group(), first_query = job.first_row / group;
     const index_t size = call_.rotation_size();
     if (call_.encoding.rotation != nullptr) prepare_rotations(job, size);
-    const auto scale = static_cast<Real>(call_.softcap > 0 ? call_.scale / call_.softcap : call_.scale);
+    const simd::vec<Real> scale(call_.softcap > 0 ? call_.scale / call_.softcap : call_.scale);
     for (index_t r = 0; r < job.rows; ++r) {
       const tile_row& row = scratch_.rows[r];
       Real* to = scratch_.queries + r * scratch_.query_stride;
@@ -107,8 +107,9 @@ class tile_runner {
         call_.encoding.rotation->apply(call_.encoding.encoding, call_.rotation(), scratch_.rotations + query * size,
                                        kv_head, to);
       }
-      for (index_t d = 0; d < call_.head_dim; ++d) to[d] *= scale;
       for (index_t d = call_.head_dim; d < scratch_.query_stride; ++d) to[d] = 0;
+      for (index_t d = 0; d < scratch_.query_stride; d += simd::vec<Real>::lanes)
+        simd::store(to + d, simd::load(to + d) * scale);
     }
   }
 
@@ -210,7 +211,8 @@ class tile_runner {
     for (index_t first = seen.first; first < seen.end; first += plain ? tile_rows : warm_rows) {
       const index_t left = seen.end - first, rows = plain || left < warm_rows ? left : warm_rows;
       Real* scores = scratch_.scores + first * stride + slot * block_keys;
-      block.kernels->score(scratch_.queries + first * q_stride, q_stride, rows, block, call_.head_dim, scores, stride);
+      block.kernels->score(scratch_.queries + first * q_stride, q_stride, scratch_.bits + first * chunk_blocks + slot,
+                           rows, block, call_.head_dim, scores, stride);
       if (call_.softcap > 0) softcap_block(scores, stride, rows, call_.softcap);
       if (call_.encoding.bias != nullptr)
         call_.encoding.bias->add(call_.encoding.encoding, scores, stride, scratch_.rows + first, rows, keys);
