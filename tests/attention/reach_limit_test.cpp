@@ -5,6 +5,10 @@
 #include <posenc/attention/kv_cache.hpp>
 #include <posenc/attention/mask/masks.hpp>
 #include <posenc/encoding/alibi.hpp>
+#include <posenc/encoding/combine.hpp>
+#include <posenc/encoding/rope.hpp>
+#include <posenc/encoding/rotated.hpp>
+#include <posenc/encoding/t5_bucket.hpp>
 
 #include <atomic>
 
@@ -134,6 +138,26 @@ TYPED_TEST(Reach, IsExactlyAsIfNothingWereLeftOut) {
       EXPECT_EQ(all.lse, near.lse) << queries;
     }
   }
+}
+
+// Combined with encodings that add no biases, and with others that are bounded, the bound stays.
+TEST(ReachOfSums, LeaveOutBlocksToo) {
+  attention_test::random_engine random(4);
+  const problem<float> p(random, 40);
+  const posenc::alibi alibi(std::vector<double>{1, 0.8, 2, 1.5}), gentle(std::vector<double>{0.1, 0.1, 0.2, 0.3});
+  const posenc::rope rope{posenc::frequency_ladder(dim)};
+  const auto compare = [&](const auto& tight, const auto& loose, bool saves) {
+    const auto near = p.run(tight, posenc::causal{}, 0, true), all = p.run(loose, posenc::causal{}, 0, true);
+    EXPECT_TRUE(attention_test::same_elements(all.out, near.out));
+    EXPECT_EQ(near.biases < all.biases * 3 / 4, saves);
+  };
+  const counted_alibi<true> tight{alibi};
+  const loose_alibi loose{{alibi}};
+  compare(posenc::combine(rope, tight), posenc::combine(rope, loose), true);
+  compare(posenc::combine(gentle, tight), posenc::combine(gentle, loose), true);
+  compare(posenc::rotated_keys(tight), posenc::rotated_keys(loose), true);
+  compare(posenc::rotated(posenc::combine(rope, tight)), posenc::rotated(posenc::combine(rope, loose)), true);
+  static_assert(!posenc::bounded_bias<decltype(posenc::combine(tight, std::declval<posenc::t5_bucket>()))>);
 }
 
 // A key that is seen is seen, however far: NaN reaches the row, infinity too.

@@ -63,13 +63,6 @@ struct bias_functions {
   index_t (*axis)(const void*) = nullptr;
 };
 
-/// An encoding may bound its biases: see alibi::largest_bias.
-template <class E>
-concept bounded_bias = requires(const E& e) {
-  { e.largest_bias(0.0, 0.0, index_t{0}) } -> std::convertible_to<double>;
-  { e.bias_axis() } -> std::convertible_to<index_t>;
-};
-
 template <class Real, bool Consecutive, class E>
 POSENC_NOINLINE void add_bias(const E& e, Real* scores, index_t row_stride, const tile_row* rows, index_t row_count,
                               const key_tokens& keys) {

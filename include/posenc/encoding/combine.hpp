@@ -3,6 +3,7 @@
 #define POSENC_ENCODING_COMBINE_HPP
 
 #include <array>
+#include <limits>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -91,6 +92,33 @@ struct combined_biases<Combined, true> {
   }
 };
 
+/// A sum of biases is bounded where all of them are.
+template <class Combined, bool Bounded>
+struct combined_bounds {};
+template <class Combined>
+struct combined_bounds<Combined, true> {
+  double largest_bias(double low, double high, index_t head) const {
+    double sum = 0;
+    bool one_axis = true;
+    for_parts<on_scores>(parts(), [&](const auto& part) {
+      sum += part.largest_bias(low, high, head);
+      one_axis = one_axis && part.bias_axis() == bias_axis();
+    });
+    return one_axis ? sum : (std::numeric_limits<double>::max)();  // distances on one axis do not bound all of them
+  }
+  index_t bias_axis() const {
+    index_t first = -1;
+    for_parts<on_scores>(parts(), [&](const auto& part) { first = first < 0 ? part.bias_axis() : first; });
+    return first;
+  }
+
+ private:
+  const auto& parts() const noexcept { return static_cast<const Combined*>(this)->parts(); }
+};
+
+template <class... Es>
+inline constexpr bool all_biases_bounded = ((!acts_on<Es, on_scores> || bounded_bias<Es>) && ...);
+
 template <class Place, class... Es>
 inline constexpr bool any_acts_on = (acts_on<Es, Place> || ...);
 
@@ -100,7 +128,9 @@ inline constexpr bool any_acts_on = (acts_on<Es, Place> || ...);
 template <class... Es>
 class combined : public detail::combined_inputs<combined<Es...>, detail::any_acts_on<on_inputs, Es...>>,
                  public detail::combined_rotations<combined<Es...>, detail::any_acts_on<on_queries_keys, Es...>>,
-                 public detail::combined_biases<combined<Es...>, detail::any_acts_on<on_scores, Es...>> {
+                 public detail::combined_biases<combined<Es...>, detail::any_acts_on<on_scores, Es...>>,
+                 public detail::combined_bounds<combined<Es...>, detail::any_acts_on<on_scores, Es...> &&
+                                                                     detail::all_biases_bounded<Es...>> {
  public:
   using acts_on =
       detail::places_where<detail::any_acts_on<on_inputs, Es...>, detail::any_acts_on<on_queries_keys, Es...>,

@@ -142,6 +142,15 @@ concept has_check = requires(const E& e, const encoding_use& use) {
   { e.check(use) } -> std::convertible_to<maybe_error>;
 };
 
+/// Optional, both: `double largest_bias(double low, double high, posenc::index_t head) const`, at least every bias of a
+/// (query) head for distances (key - query) from `low` to `high` on the position axis `posenc::index_t bias_axis() const`.
+/// A bias that falls without end lets attention leave out the keys that are too far to matter; see `alibi`.
+template <class E>
+concept bounded_bias = requires(const E& e, double distance, index_t head) {
+  { e.largest_bias(distance, distance, head) } -> std::convertible_to<double>;
+  { e.bias_axis() } -> std::convertible_to<index_t>;
+};
+
 template <class E>
 concept input_encoding = acts_on<E, on_inputs> && has_add_position<E>;
 

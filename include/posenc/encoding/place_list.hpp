@@ -40,6 +40,20 @@ struct bias_of_one<Wrapper, true> {
   }
 };
 
+/// `largest_bias` and `bias_axis` of the one encoding, if it has them.
+template <class Wrapper, bool Bounded>
+struct bound_of_one {};
+template <class Wrapper>
+struct bound_of_one<Wrapper, true> {
+  double largest_bias(double low, double high, index_t head) const {
+    return static_cast<const Wrapper*>(this)->of_query_head(head).largest_bias(low, high, head);
+  }
+  index_t bias_axis() const { return static_cast<const Wrapper*>(this)->of_query_head(0).bias_axis(); }
+};
+
+template <class E>
+inline constexpr bool bounds_its_biases = acts_on<E, on_scores> && bounded_bias<E>;
+
 }  // namespace posenc::inline POSENC_ABI::detail
 
 #endif  // POSENC_ENCODING_PLACE_LIST_HPP

@@ -14,7 +14,8 @@ namespace posenc::inline POSENC_ABI {
 
 /// What `rotated` returns.
 template <class E>
-class rotated_encoding : public detail::bias_of_one<rotated_encoding<E>, acts_on<E, on_scores>> {
+class rotated_encoding : public detail::bias_of_one<rotated_encoding<E>, acts_on<E, on_scores>>,
+                         public detail::bound_of_one<rotated_encoding<E>, detail::bounds_its_biases<E>> {
  public:
   using acts_on = detail::places_where<false, false, posenc::acts_on<E, on_scores>>;
 
@@ -86,7 +87,8 @@ struct rotation_of_queries<Wrapper, true> {
 /// What `rotated_keys` returns.
 template <class E>
 class rotated_keys_encoding : public detail::rotation_of_queries<rotated_keys_encoding<E>, acts_on<E, on_queries_keys>>,
-                              public detail::bias_of_one<rotated_keys_encoding<E>, acts_on<E, on_scores>> {
+                              public detail::bias_of_one<rotated_keys_encoding<E>, acts_on<E, on_scores>>,
+                              public detail::bound_of_one<rotated_keys_encoding<E>, detail::bounds_its_biases<E>> {
  public:
   using acts_on = detail::places_where<false, posenc::acts_on<E, on_queries_keys>, posenc::acts_on<E, on_scores>>;
 
