@@ -3,18 +3,24 @@
 //   prefill/<encoding>/<mask>/<dtype>/head_dim:<d>/heads:<h>x<kv>/tokens:<n>/threads:<t>
 //   decode/<encoding>/<dtype>/heads:<h>x<kv>/keys:<n>/threads:<t>        over a cache of the library
 //   decode_rows/<encoding>/<dtype>/heads:<h>x<kv>/keys:<n>/threads:<t>   over rotated keys and values in rows
+//   decode_paged/<encoding>/<dtype>/heads:<h>x<kv>/keys:<n>/threads:<t>  over blocks in shuffled order, among others
 //   decode_batch/<encoding>/<dtype>/heads:<h>x<kv>/sequences:16/keys:128-8192/threads:<t>
 // encoding: nope rope alibi t5 softcap (no encoding, scores capped at 30). mask: none causal window<W> (causal, W keys) documents<n> (causal in n equal documents).
 // limit: multiply-adds in registers for prompts (operations of visible pairs are counted), reading the cache's bytes for
 // new tokens, on as many threads. baseline: the plain loop over one head's keys, for some rows. l2: scaling memory in the
 // second cache, and product: score tiles of matrices that stay there, to tell a busy machine from a slow kernel.
+// contiguous: the same keys in a cache of their own, block after block.
 #include <posenc/core/eigen_executor.hpp>
 #include <posenc/posenc.hpp>
 #include <posenc/testing/reference.hpp>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <memory>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -322,6 +328,84 @@ comparison compare_decode(const std::string& encoding, bool in_rows, const shape
   return result;
 }
 
+/// One token over a block table whose blocks are spread over a pool that has a quarter more of them. What it is measured
+/// against reads the same keys from a cache that took its blocks in order; the results are the same to the bit.
+template <class T>
+comparison compare_decode_paged(const std::string& encoding, const shape& s) {
+  struct buffers {
+    posenc::any_encoding encoding;
+    posenc::kv_cache<T> cache;
+    posenc::kv_pool<T> pool;
+    std::vector<std::int32_t> table;
+    std::vector<index_t> length;
+    buffer<T> q, out, wanted;
+    posenc::workspace memory;
+  };
+  auto on = std::make_shared<const threads>(s.threads);
+  const index_t blocks = s.tokens / posenc::block_keys;
+  auto all = std::make_shared<buffers>(
+      buffers{encoding_named(encoding, s.heads, s.head_dim),
+              posenc::kv_cache<T>({.kv_heads = s.kv_heads, .head_dim = s.head_dim}),
+              posenc::kv_pool<T>({.kv_heads = s.kv_heads, .head_dim = s.head_dim, .blocks = blocks + blocks / 4}),
+              std::vector<std::int32_t>(static_cast<std::size_t>(blocks + blocks / 4)),
+              {s.tokens},
+              buffer<T>(s.heads * s.head_dim),
+              buffer<T>(s.heads * s.head_dim),
+              buffer<T>(s.heads * s.head_dim),
+              {}});
+  all->q.fill(1);
+  for (std::size_t i = 0; i < all->table.size(); ++i) all->table[i] = static_cast<std::int32_t>(i);
+  std::shuffle(all->table.begin(), all->table.end(), std::mt19937(1));
+  buffer<T> k(s.kv_heads * posenc::block_keys * s.head_dim), v(s.kv_heads * posenc::block_keys * s.head_dim);
+  for (index_t b = 0; b < blocks; ++b) {
+    k.fill(static_cast<unsigned>(2 * b + 2));
+    v.fill(static_cast<unsigned>(2 * b + 3));
+    const auto view = [&](const buffer<T>& x) {
+      return posenc::view_bhtd(x.data(), 1, s.kv_heads, posenc::block_keys, s.head_dim);
+    };
+    const index_t first = b * posenc::block_keys;
+    const posenc::token_view tokens = posenc::token_range(posenc::block_keys, first);
+    all->cache.append(view(k), view(v), tokens, all->encoding);
+    all->pool.append(all->table[static_cast<std::size_t>(b)], first, view(k), view(v), tokens, all->encoding);
+  }
+
+  const posenc::token_view now = posenc::token_range(1, s.tokens - 1);
+  const auto query = [s](const buffer<T>& x) { return posenc::view_bhtd(x.data(), 1, s.heads, 1, s.head_dim); };
+  comparison result;
+  result.work = [all, on, query, now, blocks] {
+    posenc::attention_options options;
+    options.memory = &all->memory;
+    const posenc::kv_view<T> view(all->pool, posenc::block_table(all->table.data(), blocks, all->length.data(), 1));
+    posenc::attention(query(all->q), view, query(all->out), now, all->encoding, posenc::causal{}, options, *on);
+  };
+  result.bytes = 2.0 * static_cast<double>(s.kv_heads * s.tokens * s.head_dim) * sizeof(T);
+  result.references.push_back(
+      {"limit",
+       [all, on, s, blocks] {
+         const index_t count = blocks * s.kv_heads, n = on->concurrency();
+         const index_t bytes = all->pool.layout().elements() * static_cast<index_t>(sizeof(T));
+         on->parallel_for(n, [&](index_t t) {
+           for (index_t i = count * t / n; i < count * (t + 1) / n; ++i)
+             posenc_bench::read(
+                 all->pool.block_data(all->table[static_cast<std::size_t>(i / s.kv_heads)], i % s.kv_heads), bytes);
+         });
+       },
+       result.bytes});
+  result.references.push_back({"contiguous",
+                               [all, on, query, now] {
+                                 posenc::attention_options options;
+                                 options.memory = &all->memory;
+                                 posenc::attention(query(all->q), all->cache, query(all->wanted), now, all->encoding,
+                                                   posenc::causal{}, options, *on);
+                               },
+                               result.bytes});
+  result.verify = [all, s]() -> std::string {
+    const auto bytes = static_cast<std::size_t>(s.heads * s.head_dim) * sizeof(T);
+    return std::memcmp(all->out.data(), all->wanted.data(), bytes) == 0 ? "" : "differs from the contiguous cache";
+  };
+  return result;
+}
+
 /// 16 sequences of 128, 612, ... keys, one new token each. The limit reads their caches.
 template <class T>
 comparison compare_decode_batch(const shape& s) {
@@ -397,6 +481,13 @@ void add_decode(const std::string& encoding, const shape& s, bool in_rows = fals
                     [=] { return compare_decode<T>(encoding, in_rows, s); });
 }
 
+template <class T>
+void add_decode_paged(const std::string& encoding, const shape& s) {
+  posenc_bench::add("decode_paged/" + encoding + "/" + posenc::detail::dtype_name(posenc::dtype_of<T>) + "/heads:" +
+                        shape_name(s) + "/keys:" + std::to_string(s.tokens) + "/threads:" + std::to_string(s.threads),
+                    [=] { return compare_decode_paged<T>(encoding, s); });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -431,6 +522,11 @@ int main(int argc, char** argv) {
       add_decode<posenc::bfloat16>("nope", {128, 32, 8, keys, count}, true);
     }
     add_decode<double>("nope", {128, 32, 8, 8192, count});
+    for (const index_t keys : {1024, 8192, 65536}) {
+      add_decode_paged<float>("rope", {128, 32, 8, keys, count});
+      add_decode_paged<posenc::half>("rope", {128, 32, 8, keys, count});
+      add_decode_paged<posenc::bfloat16>("rope", {128, 32, 8, keys, count});
+    }
     posenc_bench::add("decode_batch/nope/float/heads:32x8/sequences:16/keys:128-8192/threads:" + std::to_string(count),
                       [count] { return compare_decode_batch<float>({128, 32, 8, 0, count}); });
   }

@@ -58,6 +58,8 @@
 #include "attention/attention.hpp"
 #include "attention/cached_attention.hpp"
 #include "attention/kv_cache.hpp"
+#include "attention/kv_pool.hpp"
+#include "attention/kv_view.hpp"
 #include "attention/merge.hpp"
 #include "attention/options.hpp"
 #include "attention/workspace.hpp"

@@ -87,6 +87,37 @@ TYPED_TEST(Allocations, DecodeStep) {
   }
 }
 
+// A cache that forgets takes its blocks from those it has forgotten, however long the text.
+TYPED_TEST(Allocations, DecodeWithAWindow) {
+  using T = TypeParam;
+  using real = posenc::compute_type<T>;
+  attention_test::random_engine random(7);
+  const any_encoding encoding = some_encoding();
+  const any_mask mask = some_mask();
+  const auto k = random_buffer<T>(random, 2, 2, 200, 8), v = random_buffer<T>(random, 2, 2, 200, 8);
+  const auto q = random_buffer<real>(random, 2, 4, 1, 8), out = make_buffer<real>(2, 4, 1, 8);
+  posenc::kv_cache<T> cache({.kv_heads = 2, .head_dim = 8, .sequences = 2, .keep_last = 100});
+  cache.append(k.view, v.view, token_range(200), encoding);
+  posenc::workspace memory;
+  posenc::attention_options options;
+  options.memory = &memory;
+  const std::vector<index_t> some = {1, 0};
+  for (index_t step = 0; step < 300; ++step) {
+    const auto tokens = token_range(1, static_cast<double>(200 + step));
+    const auto at = step % 200;
+    const posenc::tensor_view<const T> one_k(k.view.row(0, 0, at), {2, 2, 1, 8},
+                                             {k.view.stride(0), k.view.stride(1), 8, 1}),
+        one_v(v.view.row(0, 0, at), {2, 2, 1, 8}, {v.view.stride(0), v.view.stride(1), 8, 1});
+    const long of_append = allocations_of([&] { cache.append(one_k, one_v, tokens, encoding); });
+    const long of_attention = allocations_of(
+        [&] { posenc::attention(q.view, cache.select(some), out.view, tokens, encoding, mask, options); });
+    if (step > 0) {
+      EXPECT_LE(of_append, 1) << "room for the rotation at most, at step " << step;
+      EXPECT_EQ(of_attention, 0) << step;
+    }
+  }
+}
+
 TEST(AllocationsOfCheck, NoneWhetherGoodOrBad) {
   attention_test::random_engine random(3);
   const any_encoding encoding = some_encoding();

@@ -17,31 +17,23 @@
 #include <utility>
 
 #include "attention/attention_support.hpp"
+#include "attention/cache_support.hpp"
 #include "attention/mask_support.hpp"
 #include "support/expect_error.hpp"
 
 namespace {
 
 using attention_test::buffer;
+using attention_test::cut;
 using attention_test::index_t;
 using attention_test::make_buffer;
 using attention_test::pick;
 using attention_test::random_buffer;
+using attention_test::rope_and_alibi;
 using posenc::any_encoding;
 using posenc::kv_cache;
 using posenc::tensor_view;
 using posenc::token_range;
-
-/// Tokens [first, first + count) of a batch row, or of all rows.
-template <class T>
-tensor_view<const T> cut(const buffer<T>& x, index_t row, index_t first, index_t count) {
-  return {
-      x.view.row(row, 0, first), {1, x.view.heads(), count, x.view.dim()}, {0, x.view.stride(1), x.view.stride(2), 1}};
-}
-
-any_encoding rope_and_alibi(index_t heads, index_t dim) {
-  return posenc::combine(posenc::rope(posenc::frequency_ladder(dim)), posenc::alibi(heads));
-}
 
 template <class T>
 class KvCache : public testing::Test {};
@@ -103,32 +95,7 @@ TEST(KvCacheExact, WholePromptAtOnceGivesTheSameBits) {
 
 template <class T>
 void expect_same_blocks(const kv_cache<T>& a, const kv_cache<T>& b) {
-  ASSERT_EQ(a.blocks(0), b.blocks(0));
-  for (index_t block = 0; block < a.blocks(0); ++block) {
-    for (index_t h = 0; h < a.shape().kv_heads; ++h) {
-      EXPECT_EQ(std::memcmp(a.block_data(0, block, h), b.block_data(0, block, h),
-                            static_cast<std::size_t>(a.layout().elements()) * sizeof(T)),
-                0)
-          << "block " << block << ", head " << h;
-      EXPECT_EQ(a.finite_values(0, block, h), b.finite_values(0, block, h));
-    }
-    const auto &s = a.block_tokens(0, block), &t = b.block_tokens(0, block);
-    ASSERT_EQ(s.count, t.count);
-    EXPECT_EQ(s.first_index, t.first_index);
-    EXPECT_EQ(s.first_order, t.first_order);
-    EXPECT_EQ(s.last_order, t.last_order);
-    EXPECT_EQ(s.first_document, t.first_document);
-    EXPECT_EQ(s.last_document, t.last_document);
-    EXPECT_EQ(s.has_padding, t.has_padding);
-    EXPECT_EQ(s.consecutive_orders, t.consecutive_orders);
-    EXPECT_EQ(s.consecutive_positions, t.consecutive_positions);
-    for (index_t j = 0; j < s.count; ++j) {
-      EXPECT_EQ(s.order[j], t.order[j]);
-      EXPECT_EQ(s.document[j], t.document[j]);
-      for (index_t axis = 0; axis < a.shape().axes; ++axis)
-        EXPECT_EQ(s.positions[axis * posenc::block_keys + j], t.positions[axis * posenc::block_keys + j]);
-    }
-  }
+  attention_test::expect_same_blocks(a.all(), 0, b.all(), 0);
 }
 
 /// Appends `total` tokens, `step` at a time.

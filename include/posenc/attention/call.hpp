@@ -20,6 +20,19 @@ struct attention_sequence {
   index_t batch = 0;                    ///< row of the q tensor and of its token description
   index_t q_begin = 0, q_count = 0;     ///< queries, as indices in that row
   index_t first_block = 0, blocks = 0;  ///< key blocks, as the key source counts them
+  index_t kept = 0, dropped = 0;        ///< a cache has forgotten so many blocks behind the first `kept`
+
+  /// Whether the keys of `rows` rows are split into ranges.
+  bool splits(index_t rows) const noexcept { return rows <= split_rows && blocks + dropped > split_blocks; }
+  /// End of the range of keys that starts at a block. Forgotten blocks keep their places in ranges, so that the others stay
+  /// in the same parts of the sum.
+  index_t range_end(index_t block) const noexcept {
+    const index_t place = block < kept ? block : block + dropped;
+    const index_t end = (place / split_blocks + 1) * split_blocks;
+    index_t here = end;
+    if (end > kept) here = end - dropped > kept ? end - dropped : kept;
+    return here < blocks ? here : blocks;
+  }
 };
 
 /// The addresses of a tensor's rows: strides in bytes of batch, head and token.

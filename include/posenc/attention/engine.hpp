@@ -16,11 +16,6 @@ namespace posenc::inline POSENC_ABI::detail {
 
 constexpr index_t ceil_div(index_t a, index_t b) noexcept { return (a + b - 1) / b; }
 
-/// Key ranges that the rows of a sequence are split into.
-inline index_t ranges_of(index_t rows, index_t blocks) noexcept {
-  return rows <= split_rows && blocks > split_blocks ? ceil_div(blocks, split_blocks) : 1;
-}
-
 template <class Real>
 class attention_engine {
  public:
@@ -78,22 +73,21 @@ class attention_engine {
     for (index_t s = 0; s < call_.sequence_count; ++s) {
       const attention_sequence& sequence = call_.sequences[s];
       const index_t rows = sequence.q_count * call_.group();
-      const index_t ranges = ranges_of(rows, sequence.blocks);
       for (index_t first = 0; first < rows; first += tile_rows) {
-        for (index_t range = 0; range < ranges; ++range) {
-          tile_job job;
-          job.sequence = s;
-          job.first_row = first;
-          job.rows = rows - first < tile_rows ? rows - first : tile_rows;
-          job.first_block = range * split_blocks;
-          job.blocks = ranges == 1 ? sequence.blocks : split_blocks;
-          if (ranges > 1) {
-            if (job.first_block + job.blocks > sequence.blocks) job.blocks = sequence.blocks - job.first_block;
+        tile_job job;
+        job.sequence = s;
+        job.first_row = first;
+        job.rows = rows - first < tile_rows ? rows - first : tile_rows;
+        for (index_t end = 0; job.first_block == 0 || job.first_block < sequence.blocks; job.first_block = end) {
+          end = sequence.splits(rows) ? sequence.range_end(job.first_block) : sequence.blocks;
+          job.blocks = end - job.first_block;
+          if (job.blocks < sequence.blocks) {
             job.first_partial = partial_rows_;
             partial_rows_ += job.rows;
           }
           f(job);
           ++job_count_;
+          if (end == 0) break;  // no keys: a job that writes zeros
         }
       }
     }
@@ -125,7 +119,8 @@ class attention_engine {
       const tile_job& first = jobs_[j];
       if (first.first_partial < 0 || first.first_block != 0) continue;
       const attention_sequence& sequence = call_.sequences[first.sequence];
-      const index_t ranges = ranges_of(first.rows, sequence.blocks);
+      index_t ranges = 1;
+      while (j + ranges < job_count_ && jobs_[j + ranges].first_block > 0) ++ranges;
       for (index_t kv_head = 0; kv_head < call_.kv_heads; ++kv_head)
         for (index_t r = 0; r < first.rows; ++r) {
           const auto at = [&](index_t range) {

@@ -53,6 +53,21 @@ struct key_tokens {
     summarise(tokens.axes());
   }
 
+  /// Becomes the first n tokens of a block, which may be this one; n > 0. `storage` as for append.
+  void copy_first(const key_tokens& from, index_t n, index_t axes, double* storage) noexcept {
+    for (index_t axis = 0; axis < axes; ++axis)
+      for (index_t j = 0; j < block_keys; ++j)
+        storage[axis * block_keys + j] = from.positions[axis * block_keys + (j < n ? j : n - 1)];
+    for (index_t j = 0; j < n; ++j) {
+      order[j] = from.order[j];
+      document[j] = from.document[j];
+    }
+    first_index = from.first_index;
+    positions = storage;
+    count = n;
+    summarise(axes);
+  }
+
   /// Makes the summary anew.
   void summarise(index_t axes) noexcept {
     has_padding = false;

@@ -16,7 +16,7 @@ struct workspace_shape {
   index_t value_dim = 0;    ///< 0: as head_dim
   index_t axes = 1;         ///< position axes
   index_t concurrency = 1;  ///< of the executor
-  bool cached = false;      ///< keys are in a `kv_cache`
+  bool cached = false;      ///< keys are in a `kv_cache`, which holds k_tokens
 };
 
 /// Bytes that a `workspace` grows to at most for a call of this shape, for keys and values of type T (double or anything
@@ -25,6 +25,7 @@ struct workspace_shape {
 ///   the packed keys and values, unless they are cached:  blocks * kv_heads * 64 * (head_dim + padded value_dim) numbers
 ///   their tokens:                                        blocks * (1.1 KiB + 512 B for each axis)
 ///   partial results of few queries over many keys:       (blocks / 32 + sequences) * 16 * kv_heads * padded value_dim
+///                                                        (up to 2 * sequences more over caches that forget blocks)
 ///   what each of the executor's threads works in, which does not depend on the tokens
 ///
 /// with blocks = k_tokens / 64 + sequences and numbers of the compute type. value_dim is padded to a panel (`kv_layout`).
@@ -55,7 +56,7 @@ index_t workspace_size(const workspace_shape& shape, const E& encoding) {
     bytes += shape.concurrency * block_keys * (widest + rotation) * size + slack;
     call.keys.scratch_elements = call.layout().elements() + block_keys * widest;
   }
-  const index_t ranges = blocks / detail::split_blocks + shape.sequences;
+  const index_t ranges = blocks / detail::split_blocks + shape.sequences * (shape.cached ? 3 : 1);
   const index_t tiles = shape.q_tokens * group / detail::tile_rows + shape.sequences;
   bytes += (tiles + ranges) * static_cast<index_t>(sizeof(detail::tile_job) + sizeof(index_t)) + 2 * slack;
   bytes += ranges * detail::split_rows * shape.kv_heads * (padded * size + 16) + 3 * slack;
