@@ -3,11 +3,15 @@
 // same error each time, so that nothing averages out.
 #include <posenc/encoding/alibi.hpp>
 #include <posenc/encoding/any_encoding.hpp>
+#include <posenc/encoding/combine.hpp>
 #include <posenc/encoding/rope.hpp>
+#include <posenc/encoding/t5_bucket.hpp>
 #include <posenc/testing/reference.hpp>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <vector>
 
 #include "attention/simple_call.hpp"
 
@@ -72,5 +76,40 @@ INSTANTIATE_TEST_SUITE_P(Scores, FloatAccuracy,
                          testing::Values(accuracy_case{1, 320, 128}, accuracy_case{1, 60, 128},
                                          accuracy_case{2, 100, 128}, accuracy_case{4, 100, 64},
                                          accuracy_case{8, 100, 128}, accuracy_case{20, 100, 96}));
+
+// 8192 keys, and queries from everywhere among them: sums over many keys do not add up errors.
+TEST(FloatAccuracyOfLongContexts, IsWithinTwoMillionthsOfTheLargestValue) {
+  constexpr index_t keys = 8192, queries = 33, head_dim = 64;
+  attention_test::random_engine random(18);
+  const auto q = attention_test::random_buffer<float>(random, 1, 2, queries, head_dim),
+             k = attention_test::random_buffer<float>(random, 1, 1, keys, head_dim),
+             v = attention_test::random_buffer<float>(random, 1, 1, keys, head_dim);
+  double largest_value = 0;
+  v.for_each([&](index_t b, index_t h, index_t t, index_t d) {
+    largest_value = std::max(largest_value, std::fabs(double(v.view(b, h, t, d))));
+  });
+  std::vector<std::int64_t> positions;
+  for (index_t i = 0; i < queries; ++i) positions.push_back(i * (keys - 1) / (queries - 1));
+  const posenc::token_pair tokens(posenc::token_positions(positions), posenc::token_range(keys));
+  std::vector<float> table(64);
+  for (std::size_t i = 0; i < table.size(); ++i) table[i] = 0.05f * static_cast<float>(i % 17);
+  const posenc::rope rope{posenc::frequency_ladder(head_dim)};
+  const posenc::alibi alibi(2);
+  const posenc::t5_bucket t5(table.data(), 2);
+  const auto out = attention_test::make_buffer<float>(1, 2, queries, head_dim);
+  const auto exact = attention_test::make_buffer<double>(1, 2, queries, head_dim);
+  for (const posenc::any_encoding& encoding :
+       {posenc::any_encoding(posenc::nope{}), posenc::any_encoding(rope), posenc::any_encoding(alibi),
+        posenc::any_encoding(t5), posenc::any_encoding(posenc::combine(rope, alibi, t5))}) {
+    posenc::attention(q.view, k.view, v.view, out.view, tokens, encoding, posenc::causal{});
+    posenc::testing::attention(q.view, k.view, v.view, exact.view, tokens, encoding, posenc::causal{});
+    double worst = 0;
+    out.for_each([&](index_t b, index_t h, index_t t, index_t d) {
+      worst = std::max(worst, std::fabs(double(out.view(b, h, t, d)) - exact.view(b, h, t, d)));
+    });
+    EXPECT_LE(worst / largest_value, 2e-6);
+    RecordProperty("error", std::to_string(worst / largest_value * 1e6) + "e-6");
+  }
+}
 
 }  // namespace

@@ -3,9 +3,12 @@
 #define POSENC_CORE_TOKENS_HPP
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 #include "error.hpp"
 #include "finite.hpp"
@@ -215,11 +218,17 @@ constexpr token_view token_range(index_t count, N offset) noexcept {
   return token_range(count, static_cast<double>(offset));
 }
 
+/// An array, std::array, std::vector or std::span of positions.
+template <class R>
+concept contiguous_positions = requires(const R& r) {
+  { *std::data(r) } -> std::convertible_to<double>;
+  { std::size(r) } -> std::convertible_to<std::size_t>;
+} && position_number<std::remove_cvref_t<decltype(*std::data(std::declval<const R&>()))>>;
+
 /// Tokens at the given positions, shared by all rows of a batch.
-template <position_number P>
-constexpr token_view token_positions(std::span<const P> positions) noexcept {
-  const auto count = static_cast<index_t>(positions.size());
-  return {detail::number_view(positions.data(), 0, 0, 1), 1, 1, count};
+template <contiguous_positions R>
+constexpr token_view token_positions(const R& positions POSENC_LIFETIME_BOUND) noexcept {
+  return {detail::number_view(std::data(positions), 0, 0, 1), 1, 1, static_cast<index_t>(std::size(positions))};
 }
 
 /// Tokens at the positions [axes][batch][count], contiguous.
