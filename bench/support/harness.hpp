@@ -41,7 +41,7 @@ struct comparison {
 namespace detail {
 
 inline constexpr int least_rounds = 9, most_rounds = 61;
-inline constexpr double sample_seconds = 1.5e-3, longest_sample_seconds = 20e-3, enough_seconds = 0.6;
+inline constexpr double sample_seconds = 1.5e-3, enough_seconds = 0.4;
 
 inline double seconds_of(const std::function<void()>& run, long calls) {
   const auto start = std::chrono::steady_clock::now();
@@ -61,18 +61,15 @@ inline long times_preempted() {
 /// One function and its samples, each of enough calls to be long against the clock and the noise of a switch.
 class sampled {
  public:
-  explicit sampled(const std::function<void()>& run, double least_seconds = sample_seconds) : run_(run) {
+  explicit sampled(const std::function<void()>& run) : run_(run) {
     seconds_of(run_, 1);
-    seconds_ = seconds_of(run_, calls_);
-    while (seconds_ < least_seconds) {
-      calls_ = std::max(calls_ + 1, static_cast<long>(1.2 * static_cast<double>(calls_) * least_seconds /
-                                                      std::max(seconds_, least_seconds / 100)));
-      seconds_ = seconds_of(run_, calls_);
+    double seconds = seconds_of(run_, calls_);
+    while (seconds < sample_seconds) {
+      calls_ = std::max(calls_ + 1, static_cast<long>(1.2 * static_cast<double>(calls_) * sample_seconds /
+                                                      std::max(seconds, sample_seconds / 100)));
+      seconds = seconds_of(run_, calls_);
     }
   }
-
-  /// What a sample takes, about.
-  double seconds() const { return seconds_; }
 
   /// A sample during which another program had the core says nothing, so it is taken again; not for ever, since long ones
   /// are never left alone on a busy machine.
@@ -91,7 +88,6 @@ class sampled {
  private:
   const std::function<void()>& run_;
   long calls_ = 1;
-  double seconds_ = 0;
   std::vector<double> samples_;
 };
 
@@ -104,13 +100,11 @@ using counters = std::vector<std::pair<std::string, double>>;
 
 /// Rounds of one sample each, the references before and after the work in turn. A ratio is the speed of the work as a
 /// multiple of the reference's: 1 as limit_ratio is the hardware's limit, 2 as baseline_ratio twice as fast as the loop.
-/// All samples are about as long: of a clock that changes by the millisecond, a shorter one would catch a better best.
 inline counters measure(const comparison& c) {
   sampled work(c.work);
   std::vector<sampled> references;
   references.reserve(c.references.size());
-  const double seconds = std::clamp(work.seconds(), sample_seconds, longest_sample_seconds);
-  for (const reference& r : c.references) references.emplace_back(r.run, seconds);
+  for (const reference& r : c.references) references.emplace_back(r.run);
   double spent = 0;
   for (int round = 0; round < most_rounds && (round < least_rounds || spent < enough_seconds); ++round) {
     spent += seconds_of(
