@@ -128,8 +128,8 @@ TEST(RingCacheRanges, ForgottenBlocksKeepTheirPlaces) {
           for (index_t i = b; i < end; ++i) ASSERT_EQ(place(i) / split, place(b) / split);
           ASSERT_TRUE(end == sequence.blocks || place(end) / split != place(b) / split);
         }
-        EXPECT_EQ(sequence.splits(1), place(sequence.blocks - 1) >= split || (held == 0 && kept + dropped > split));
-        EXPECT_FALSE(sequence.splits(posenc::detail::split_rows + 1));
+        EXPECT_EQ(sequence.splits(1, 8), place(sequence.blocks - 1) >= split || (held == 0 && kept + dropped > split));
+        EXPECT_FALSE(sequence.splits(posenc::detail::split_rows + 1, 8));
       }
   // A sequence that is shorter than what it keeps.
   posenc::detail::attention_sequence young;

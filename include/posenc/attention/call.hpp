@@ -22,8 +22,10 @@ struct attention_sequence {
   index_t first_block = 0, blocks = 0;  ///< key blocks, as the key source counts them
   index_t kept = 0, dropped = 0;        ///< a cache has forgotten so many blocks behind the first `kept`
 
-  /// Whether the keys of `rows` rows are split into ranges.
-  bool splits(index_t rows) const noexcept { return rows <= split_rows && blocks + dropped > split_blocks; }
+  /// Whether the keys of `rows` rows are split into ranges: where tiles are so few that cores would wait.
+  bool splits(index_t rows, index_t kv_heads) const noexcept {
+    return rows <= most_split_rows(kv_heads) && blocks + dropped > split_blocks;
+  }
   /// End of the range of keys that starts at a block. Forgotten blocks keep their places in ranges, so that the others stay
   /// in the same parts of the sum.
   index_t range_end(index_t block) const noexcept {

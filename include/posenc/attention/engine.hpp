@@ -79,7 +79,7 @@ class attention_engine {
         job.first_row = first;
         job.rows = rows - first < tile_rows ? rows - first : tile_rows;
         for (index_t end = 0; job.first_block == 0 || job.first_block < sequence.blocks; job.first_block = end) {
-          end = sequence.splits(rows) ? sequence.range_end(job.first_block) : sequence.blocks;
+          end = sequence.splits(rows, call_.kv_heads) ? sequence.range_end(job.first_block) : sequence.blocks;
           job.blocks = end - job.first_block;
           if (job.blocks < sequence.blocks) {
             job.first_partial = partial_rows_;
@@ -112,7 +112,7 @@ class attention_engine {
     }
   }
 
-  /// Adds up the ranges of split rows, in their order. There are few such rows: at most split_rows a sequence and KV head.
+  /// Adds up the ranges of split rows, in their order. There are few such rows: at most one tile a sequence.
   void merge_ranges() {
     const index_t padded = call_.layout().padded_value_dim(), group = call_.group();
     for (index_t j = 0; j < job_count_; ++j) {

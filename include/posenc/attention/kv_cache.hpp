@@ -219,11 +219,6 @@ class kv_cache {
   }
 
  private:
-  /// The tokens of one sequence in the rows that are appended.
-  struct segment {
-    index_t row, first, count;
-  };
-
   static kv_cache_shape checked(kv_cache_shape shape) {
     if (shape.value_dim == 0) shape.value_dim = shape.head_dim;
     detail::require_extent("kv_cache_shape.kv_heads", shape.kv_heads);
@@ -284,13 +279,8 @@ class kv_cache {
     return i > kept() ? i - kept() : 0;
   }
 
-  static segment segment_of(const token_view& tokens, index_t i) noexcept {
-    if (!tokens.has_cu_seqlens()) return {i, 0, tokens.count()};
-    return {0, tokens.sequence_begin(i), tokens.sequence_begin(i + 1) - tokens.sequence_begin(i)};
-  }
-
   /// The smallest order that tokens about to be appended still look back on; false: they look at everything.
-  bool looks_back_to(const token_view& tokens, const segment& some, double& order) const noexcept {
+  bool looks_back_to(const token_view& tokens, const detail::kv_segment& some, double& order) const noexcept {
     if (shape_.keep_last == 0) return false;
     bool any = false;
     for (index_t j = some.first; j < some.first + some.count; ++j) {
@@ -326,7 +316,7 @@ class kv_cache {
     if (shape_.max_blocks == 0) return {};
     index_t needed = 0, freed = 0;
     for (index_t i = 0; i < to.count; ++i) {
-      const segment some = segment_of(tokens, i);
+      const detail::kv_segment some(tokens, i);
       if (some.count == 0) continue;
       const detail::kv_sequence& grown = list(to[i]);
       needed += detail::ceil_div(grown.length + some.count, block_keys) - detail::ceil_div(grown.length, block_keys);
@@ -335,7 +325,7 @@ class kv_cache {
         index_t left = blocks_.uses(grown.blocks.back());
         for (index_t j = 0; j < i; ++j) {
           const std::vector<index_t>& other = list(to[j]).blocks;
-          if (segment_of(tokens, j).count > 0 && !other.empty() && other.back() == grown.blocks.back()) --left;
+          if (detail::kv_segment(tokens, j).count > 0 && !other.empty() && other.back() == grown.blocks.back()) --left;
         }
         needed += left > 1 ? 1 : 0;
       }
@@ -367,15 +357,15 @@ class kv_cache {
     if (k.tokens() == 0 || to.count == 0) return;
     detail::kv_rows<T, K, V> rows(k, v, tokens, encoding);
     for (index_t i = 0; i < to.count; ++i)
-      if (double order = 0; looks_back_to(tokens, segment_of(tokens, i), order)) forget_before(to[i], order);
+      if (double order = 0; looks_back_to(tokens, {tokens, i}, order)) forget_before(to[i], order);
     // First the data, which nobody looks at yet: encodings and memory may fail. Then the tokens and the lengths.
     undo guard{*this, to};
     for (index_t i = 0; i < to.count; ++i) {
-      const segment some = segment_of(tokens, i);
+      const detail::kv_segment some(tokens, i);
       detail::kv_sequence& grown = list(to[i]);
       if (some.count > 0 && grown.length % block_keys != 0 && blocks_.shared(grown.blocks.back()))
         blocks_.own_last_block(grown, grown.length % block_keys);
-      for_each_block(grown, some, [&](index_t slot, index_t first, index_t n) {
+      some.for_each_block(grown.length, [&](index_t slot, index_t first, index_t n) {
         if (slot == 0) {
           grown.blocks.reserve(grown.blocks.size() + 1);
           grown.blocks.push_back(blocks_.take());
@@ -387,23 +377,13 @@ class kv_cache {
     blocks_.pool().remember(encoding, tokens);
     guard.done = true;
     for (index_t i = 0; i < to.count; ++i) {
-      const segment some = segment_of(tokens, i);
+      const detail::kv_segment some(tokens, i);
       detail::kv_sequence& grown = list(to[i]);
-      for_each_block(grown, some, [&](index_t, index_t first, index_t n) {
+      some.for_each_block(grown.length, [&](index_t, index_t first, index_t n) {
         const index_t at = (grown.length + first) / block_keys - grown.dropped;
         blocks_.pool().publish(grown.blocks[static_cast<std::size_t>(at)], tokens, some.row, some.first + first, n);
       });
       grown.length += some.count;
-    }
-  }
-
-  /// f(slot, first, n) for the tokens [first, first + n) of each block that a segment goes to.
-  template <class F>
-  static void for_each_block(const detail::kv_sequence& to, const segment& some, F&& f) {
-    for (index_t first = 0, n = 0; first < some.count; first += n) {
-      const index_t slot = (to.length + first) % block_keys;
-      n = (std::min)(block_keys - slot, some.count - first);
-      f(slot, first, n);
     }
   }
 

@@ -58,6 +58,28 @@ struct kv_rows {
   }
 };
 
+/// The tokens of one sequence in the rows that are appended: of a batch, or ragged.
+struct kv_segment {
+  index_t row = 0, first = 0, count = 0;
+
+  kv_segment(const token_view& tokens, index_t i) noexcept : row(i), count(tokens.count()) {
+    if (!tokens.has_cu_seqlens()) return;
+    row = 0;
+    first = tokens.sequence_begin(i);
+    count = tokens.sequence_begin(i + 1) - first;
+  }
+
+  /// f(slot, first, n) for the tokens [first, first + n) that go to each block of a sequence of `length` tokens.
+  template <class F>
+  void for_each_block(index_t length, F&& f) const {
+    for (index_t at = 0, n = 0; at < count; at += n) {
+      const index_t slot = (length + at) % block_keys;
+      n = (std::min)(block_keys - slot, count - at);
+      f(slot, at, n);
+    }
+  }
+};
+
 template <class T, class K, class V, class E>
 consteval bool check_kv_types() {
   if constexpr (check_viewable<K>() && check_viewable<V>())

@@ -48,8 +48,12 @@ constexpr index_t chunk_of_many_rows() noexcept {
   return fitting < 1 ? 1 : fitting < chunk_blocks ? fitting : chunk_blocks;
 }
 
-/// With at most this many rows, the keys of a sequence are split into ranges that can run in parallel.
+/// At most this many rows stream: they read each block once.
 inline constexpr index_t split_rows = 16;
+
+/// With at most this many rows, the keys of a sequence are split into ranges that can run in parallel: few rows always, one
+/// tile where there are few KV heads to run in parallel instead.
+constexpr index_t most_split_rows(index_t kv_heads) noexcept { return kv_heads < 4 ? tile_rows : split_rows; }
 
 /// Blocks of one such range.
 inline constexpr index_t split_blocks = 32;

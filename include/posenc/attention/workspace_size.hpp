@@ -24,7 +24,9 @@ struct workspace_shape {
 ///
 ///   the packed keys and values, unless they are cached:  blocks * kv_heads * 64 * (head_dim + padded value_dim) numbers
 ///   their tokens:                                        blocks * (1.1 KiB + 512 B for each axis)
-///   partial results of few queries over many keys:       (blocks / 32 + sequences) * 16 * kv_heads * padded value_dim
+///   partial results of few queries over many keys:       (blocks / 32 + sequences) * rows * kv_heads * padded value_dim,
+///                                                        rows: of a sequence's queries and a group, of up to 16, or of
+///                                                        up to 192 with 3 KV heads and less
 ///                                                        (up to 2 * sequences more over caches that forget blocks)
 ///   what each of the executor's threads works in, which does not depend on the tokens
 ///
@@ -56,10 +58,14 @@ index_t workspace_size(const workspace_shape& shape, const E& encoding) {
     bytes += shape.concurrency * block_keys * (widest + rotation) * size + slack;
     call.keys.scratch_elements = call.layout().elements() + block_keys * widest;
   }
-  const index_t ranges = blocks / detail::split_blocks + shape.sequences * (shape.cached ? 3 : 1);
+  const index_t ranges = shape.cached                    ? blocks / detail::split_blocks + 3 * shape.sequences
+                         : blocks > detail::split_blocks ? blocks / detail::split_blocks + shape.sequences
+                                                         : 0;
+  const index_t most = detail::most_split_rows(shape.kv_heads);
+  const index_t split = shape.q_tokens * group < most ? shape.q_tokens * group : most;
   const index_t tiles = shape.q_tokens * group / detail::tile_rows + shape.sequences;
   bytes += (tiles + ranges) * static_cast<index_t>(sizeof(detail::tile_job) + sizeof(index_t)) + 2 * slack;
-  bytes += ranges * detail::split_rows * shape.kv_heads * (padded * size + 16) + 3 * slack;
+  bytes += ranges * split * shape.kv_heads * (padded * size + 16) + 3 * slack;
   detail::bump_allocator counter(nullptr);
   detail::tile_scratch<real> scratch;
   scratch.take(counter, call, shape.axes);
