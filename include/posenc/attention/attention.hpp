@@ -97,11 +97,13 @@ POSENC_NOINLINE void run_attention(attention_call<Real>& call, plain_keys<Real>&
   call.sequence_count = count;
 
   attention_engine<Real> engine(call);
+  const index_t heads = keys.pack_ahead ? heads_at_a_time(engine.count_jobs(), call.kv_heads, workers) : call.kv_heads;
+  keys.heads_at_a_time = heads;
   const auto take = [&](std::byte* base) {
     bump_allocator allocator(base);
     keys.take(allocator, workers);
     call.keys = keys.source();
-    engine.take(allocator, workers);
+    engine.take(allocator, workers, heads < call.kv_heads);
     return allocator.used();
   };
   take(memory.reserve_tiles(take(nullptr)));
@@ -109,8 +111,13 @@ POSENC_NOINLINE void run_attention(attention_call<Real>& call, plain_keys<Real>&
     const index_t begin = bounds.begin(*bounds.k, s);
     keys.describe(sequences[s].first_block, sequences[s].batch, begin, bounds.end(*bounds.k, s) - begin);
   }
-  keys.pack(executor, workers);
-  engine.run(executor);
+  engine.plan(executor);
+  for (index_t first = 0; first < call.kv_heads; first += heads) {
+    const index_t more = call.kv_heads - first < heads ? call.kv_heads - first : heads;
+    keys.pack(executor, workers, first, more);
+    engine.run_heads(executor, first, more);
+  }
+  engine.finish();
 }
 
 }  // namespace detail

@@ -138,7 +138,7 @@ POSENC_NOINLINE void run_cached_attention(attention_call<Real>& call, const kv_v
   attention_engine<Real> engine(call);
   const auto take = [&](std::byte* base) {
     bump_allocator allocator(base);
-    engine.take(allocator, workers);
+    engine.take(allocator, workers, false);
     return allocator.used();
   };
   take(memory.reserve_tiles(take(nullptr)));

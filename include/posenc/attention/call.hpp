@@ -66,7 +66,8 @@ struct key_source {
   /// One KV head of a block for a tile of `rows` rows; it may stand in `scratch`, which has room for `scratch_elements`
   /// numbers.
   kv_pointer<Real> (*block)(const void*, index_t block, index_t kv_head, index_t rows, Real* scratch) = nullptr;
-  /// Where a block's bytes are, to be fetched ahead; null if they are not known before they are asked for.
+  /// Where a block's bytes are, to be fetched ahead; null if they are not known before they are asked for. It gives null
+  /// for KV heads that are not packed yet.
   const void* (*address)(const void*, index_t block, index_t kv_head) = nullptr;
   /// At least the length of every key of a block; negative if that is not known.
   double (*longest_key)(const void*, index_t block, index_t kv_head) = nullptr;

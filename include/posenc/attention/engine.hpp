@@ -16,15 +16,29 @@ namespace posenc::inline POSENC_ABI::detail {
 
 constexpr index_t ceil_div(index_t a, index_t b) noexcept { return (a + b - 1) / b; }
 
+/// How many KV heads are packed and run at a time: few, so that what is packed is still in a cache when it is read, and
+/// enough that the last tiles of a time leave no thread without work for long.
+constexpr index_t heads_at_a_time(index_t jobs, index_t kv_heads, index_t workers) noexcept {
+  if (workers <= 1 || jobs <= 0) return kv_heads < 1 ? kv_heads : 1;
+  const index_t enough = ceil_div(16 * workers, jobs);
+  return enough < kv_heads ? enough : kv_heads;
+}
+
 template <class Real>
 class attention_engine {
  public:
   explicit attention_engine(const attention_call<Real>& call) : call_(call) {}
 
-  /// Takes the engine's memory; with a counting allocator it tells how much that is.
-  void take(bump_allocator& memory, index_t workers) {
-    job_count_ = partial_rows_ = 0;
+  /// Tiles of one KV head.
+  index_t count_jobs() {
     for_each_job([](const tile_job&) {});
+    return job_count_;
+  }
+
+  /// Takes the engine's memory; with a counting allocator it tells how much that is. If KV heads are run some at a time,
+  /// the rotations of all queries are kept from one time to the next.
+  void take(bump_allocator& memory, index_t workers, bool some_at_a_time) {
+    count_jobs();
     jobs_ = memory.take<tile_job>(job_count_);
     order_ = memory.take<index_t>(job_count_);
     scratch_ = memory.take<tile_scratch<Real>>(workers);
@@ -32,16 +46,28 @@ class attention_engine {
     partial_sums_ = memory.take<Real>(partial_rows_ * call_.kv_heads * padded);
     partial_base_ = memory.take<double>(partial_rows_ * call_.kv_heads);
     partial_sum_ = memory.take<double>(partial_rows_ * call_.kv_heads);
+    const index_t rotations = some_at_a_time ? rotated_queries() * call_.rotation_size() : 0;
+    rotations_ = rotations == 0 ? nullptr : memory.take<Real>(rotations);
     for (index_t w = 0; w < workers; ++w) {
       tile_scratch<Real> one;
       one.take(memory, call_, call_.q_tokens.axes());
+      one.all_rotations = rotations_;
       if (scratch_ != nullptr) scratch_[w] = one;
     }
     workers_ = workers;
   }
 
+  /// The whole call.
   template <executor X>
   void run(X& executor) {
+    plan(executor);
+    run_heads(executor, 0, call_.kv_heads);
+    finish();
+  }
+
+  /// In parts: first the plan, then all KV heads in any order, then the end.
+  template <executor X>
+  void plan(X& executor) {
     index_t i = 0;
     for_each_job([&](const tile_job& job) {
       jobs_[i] = job;
@@ -49,23 +75,52 @@ class attention_engine {
       ++i;
     });
     // The longest tiles come first, and of equally long ones the later, which see more under a causal mask, so that no
-    // worker is left with a long one at the end. The KV heads of a tile follow each other, so that a worker prepares the
-    // rotations of its queries once.
+    // worker is left with a long one at the end.
     std::sort(order_, order_ + job_count_, [this](index_t a, index_t b) {
       const index_t work_a = jobs_[a].rows * jobs_[a].blocks, work_b = jobs_[b].rows * jobs_[b].blocks;
       return work_a != work_b ? work_a > work_b : a > b;
     });
-    const index_t tasks = job_count_ * call_.kv_heads;
+    if (rotations_ != nullptr) rotate_queries(executor);
+  }
+
+  /// KV heads [first, first + count). Those of a tile follow each other, so that a worker prepares the rotations of its
+  /// queries once.
+  template <executor X>
+  void run_heads(X& executor, index_t first, index_t count) {
+    const index_t tasks = job_count_ * count;
     std::atomic<index_t> next{0};
     executor.parallel_for(workers_ < tasks ? workers_ : tasks, [&](index_t worker) {
       tile_runner<Real> runner(call_, scratch_[worker]);
       for (index_t task = next.fetch_add(1); task < tasks; task = next.fetch_add(1))
-        run_tile(runner, scratch_[worker], jobs_[order_[task / call_.kv_heads]], task % call_.kv_heads);
+        run_tile(runner, scratch_[worker], jobs_[order_[task / count]], first + task % count);
     });
+  }
+
+  void finish() {
     if (partial_rows_ > 0) merge_ranges();
   }
 
  private:
+  index_t rotated_queries() const noexcept { return call_.q_tokens.batch() * call_.q_tokens.count(); }
+
+  /// Prepares the rotations of all queries, some in a row at a time.
+  template <executor X>
+  void rotate_queries(X& executor) {
+    constexpr index_t some = 64;
+    const index_t queries = rotated_queries(), tasks = ceil_div(queries, some), size = call_.rotation_size();
+    const index_t axes = call_.q_tokens.axes();
+    executor.parallel_for(tasks, [&](index_t task) {
+      double position[max_position_axes] = {};
+      for (index_t i = task * some; i < queries && i < (task + 1) * some; ++i) {
+        for (index_t axis = 0; axis < axes; ++axis)
+          position[axis] = call_.q_tokens.position(axis, i / call_.q_tokens.count(), i % call_.q_tokens.count());
+        call_.encoding.rotation->prepare(call_.encoding.encoding, call_.rotation(),
+                                         position_span(position, static_cast<std::size_t>(axes)),
+                                         {token_role::query, rotation_op::rotate}, rotations_ + i * size);
+      }
+    });
+  }
+
   /// Calls f for every job in order, and counts.
   template <class F>
   void for_each_job(F&& f) {
@@ -156,7 +211,7 @@ class attention_engine {
   tile_job* jobs_ = nullptr;
   index_t* order_ = nullptr;
   tile_scratch<Real>* scratch_ = nullptr;
-  Real* partial_sums_ = nullptr;
+  Real *partial_sums_ = nullptr, *rotations_ = nullptr;
   double *partial_base_ = nullptr, *partial_sum_ = nullptr;
 };
 

@@ -30,6 +30,7 @@ class plain_keys {
   token_view tokens;
   encoding_policy<Real> encoding;
   bool pack_ahead = true;
+  index_t heads_at_a_time = 0;  ///< KV heads that are packed at the same time
 
   kv_layout<Real> layout() const noexcept { return {head_dim, value_dim}; }
   rotation_shape rotation() const noexcept { return {head_dim, kv_heads}; }
@@ -50,10 +51,11 @@ class plain_keys {
     places_ = memory.take<block_place>(block_count_);
     positions_ = memory.take<double>(block_count_ * tokens.axes() * block_keys);
     if (pack_ahead) {
-      packed_ = memory.take<Real>(block_count_ * kv_heads * layout().elements());
-      finite_ = memory.take<std::uint8_t>(block_count_ * kv_heads);
+      packed_ = memory.take<Real>(block_count_ * heads_at_a_time * layout().elements());
+      finite_ = memory.take<std::uint8_t>(block_count_ * heads_at_a_time);
       rows_ = memory.take<Real>(workers * rows_elements());
-      if (bounds_biases()) longest_ = memory.take<double>(block_count_ * kv_heads);
+      if (bounds_biases()) longest_ = memory.take<double>(block_count_ * heads_at_a_time);
+      if (keeps_rotations()) rotations_ = memory.take<Real>(block_count_ * block_keys * rotation_size());
     }
   }
 
@@ -68,18 +70,22 @@ class plain_keys {
     }
   }
 
+  /// Packs KV heads [first, first + count), count <= heads_at_a_time, in the place of those before; the first ones first.
   template <executor X>
-  void pack(X& executor, index_t workers) {
+  void pack(X& executor, index_t workers, index_t first, index_t count) {
     if (!pack_ahead) return;
+    first_head_ = first;
+    packed_heads_ = count;
     std::atomic<index_t> next{0};
     executor.parallel_for(workers < block_count_ ? workers : block_count_, [&](index_t worker) {
       Real* rows = rows_ + worker * rows_elements();
       for (index_t b = next.fetch_add(1); b < block_count_; b = next.fetch_add(1)) {
         if (key_tokens_[b].all_padding()) continue;  // nobody will ask for it
-        Real* rotations = rows + block_keys * widest();
-        prepare_rotations(b, rotations);
-        for (index_t h = 0; h < kv_heads; ++h) {
-          const index_t at = b * kv_heads + h;
+        Real* rotations =
+            keeps_rotations() ? rotations_ + b * block_keys * rotation_size() : rows + block_keys * widest();
+        if (first == 0 || !keeps_rotations()) prepare_rotations(b, rotations);
+        for (index_t h = first; h < first + count; ++h) {
+          const index_t at = place(b, h);
           Real* packed = packed_ + at * layout().elements();
           finite_[at] = pack_block(b, h, packed, rows, rotations);
           if (bounds_biases()) longest_[at] = longest_key_of(packed, head_dim);
@@ -97,17 +103,18 @@ class plain_keys {
     if (pack_ahead) {
       result.block = [](const void* self, index_t block, index_t kv_head, index_t rows, Real*) -> kv_pointer<Real> {
         const auto& me = *static_cast<const plain_keys*>(self);
-        const index_t at = block * me.kv_heads + kv_head;
+        const index_t at = me.place(block, kv_head);
         return me.pointer(me.packed_ + at * me.layout().elements(), me.finite_[at] != 0, rows);
       };
       result.address = [](const void* self, index_t block, index_t kv_head) -> const void* {
         const auto& me = *static_cast<const plain_keys*>(self);
-        return me.packed_ + (block * me.kv_heads + kv_head) * me.layout().elements();
+        const bool there = kv_head - me.first_head_ < me.packed_heads_;
+        return there ? me.packed_ + me.place(block, kv_head) * me.layout().elements() : nullptr;
       };
       if (bounds_biases())
         result.longest_key = [](const void* self, index_t block, index_t kv_head) -> double {
           const auto& me = *static_cast<const plain_keys*>(self);
-          return me.longest_[block * me.kv_heads + kv_head];
+          return me.longest_[me.place(block, kv_head)];
         };
     } else {
       result.address = [](const void* self, index_t block, index_t kv_head) -> const void* {
@@ -129,6 +136,10 @@ class plain_keys {
 
  private:
   bool bounds_biases() const noexcept { return encoding.bias != nullptr && encoding.bias->largest != nullptr; }
+  bool keeps_rotations() const noexcept { return encoding.rotation != nullptr && heads_at_a_time < kv_heads; }
+  index_t place(index_t block, index_t kv_head) const noexcept {
+    return block * heads_at_a_time + kv_head - first_head_;
+  }
   index_t widest() const noexcept { return head_dim > value_dim ? head_dim : value_dim; }
   index_t rows_elements() const { return block_keys * (widest() + rotation_size()); }
 
@@ -191,12 +202,12 @@ class plain_keys {
     return finite;
   }
 
-  index_t block_count_ = 0;
+  index_t block_count_ = 0, first_head_ = 0, packed_heads_ = 0;
   key_tokens* key_tokens_ = nullptr;
   block_place* places_ = nullptr;
   double* positions_ = nullptr;
   Real* packed_ = nullptr;
-  Real* rows_ = nullptr;
+  Real *rows_ = nullptr, *rotations_ = nullptr;
   std::uint8_t* finite_ = nullptr;
   double* longest_ = nullptr;
 };

@@ -96,7 +96,7 @@ class tile_runner {
   void pack_queries(const attention_sequence& sequence, const tile_job& job, index_t kv_head) {
     const index_t group = call_.group(), first_query = job.first_row / group;
     const index_t size = call_.rotation_size();
-    if (call_.encoding.rotation != nullptr) prepare_rotations(job, size);
+    const Real* rotations = call_.encoding.rotation == nullptr ? nullptr : rotations_of(sequence, job, size);
     const simd::vec<Real> scale(call_.softcap > 0 ? call_.scale / call_.softcap : call_.scale);
     for (index_t r = 0; r < job.rows; ++r) {
       const tile_row& row = scratch_.rows[r];
@@ -104,8 +104,8 @@ class tile_runner {
       call_.load_q(call_.q.row(sequence.batch, row.head, row.query), call_.head_dim, to);
       if (call_.encoding.rotation != nullptr) {
         const index_t query = (job.first_row + r) / group - first_query;
-        call_.encoding.rotation->apply(call_.encoding.encoding, call_.rotation(), scratch_.rotations + query * size,
-                                       kv_head, to);
+        call_.encoding.rotation->apply(call_.encoding.encoding, call_.rotation(), rotations + query * size, kv_head,
+                                       to);
       }
       for (index_t d = call_.head_dim; d < scratch_.query_stride; ++d) to[d] = 0;
       for (index_t d = 0; d < scratch_.query_stride; d += simd::vec<Real>::lanes)
@@ -113,7 +113,18 @@ class tile_runner {
     }
   }
 
-  /// The rotations of the tile's queries; kept from one KV head to the next.
+  /// The rotations of the tile's queries, one after another.
+  const Real* rotations_of(const attention_sequence& sequence, const tile_job& job, index_t size) {
+    if (scratch_.all_rotations != nullptr) {
+      const index_t row = call_.q_tokens.batch() == 1 ? 0 : sequence.batch;
+      const index_t query = sequence.q_begin + job.first_row / call_.group();
+      return scratch_.all_rotations + (row * call_.q_tokens.count() + query) * size;
+    }
+    prepare_rotations(job, size);
+    return scratch_.rotations;
+  }
+
+  /// Prepares them here; they are kept from one KV head to the next.
   void prepare_rotations(const tile_job& job, index_t size) {
     const index_t group = call_.group();
     const index_t first = job.first_row / group, count = (job.first_row + job.rows - 1) / group - first + 1;
@@ -229,7 +240,8 @@ class tile_runner {
       if (step >= job.blocks || kv_head >= call_.kv_heads) return otherwise;
     }
     const index_t first = call_.sequences[job.sequence].first_block + job.first_block;
-    return call_.keys.address(call_.keys.context, first + reach.nearest_first(step), kv_head);
+    const void* at = call_.keys.address(call_.keys.context, first + reach.nearest_first(step), kv_head);
+    return at == nullptr ? otherwise : at;
   }
 
   /// Softmax and values of the blocks of a chunk; step `next` of the job is the first one after it.

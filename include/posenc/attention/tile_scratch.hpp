@@ -26,7 +26,8 @@ struct tile_scratch {
 
   softmax_state<Real>* state = nullptr;
   Real *queries = nullptr, *scores = nullptr, *sums = nullptr, *row = nullptr, *rotations = nullptr, *blocks = nullptr;
-  Real* lengths = nullptr;  ///< of the queries, for reach_limit
+  Real* lengths = nullptr;              ///< of the queries, for reach_limit
+  const Real* all_rotations = nullptr;  ///< of all queries of the call, where they are prepared ahead
   double* positions = nullptr;
   tile_row* rows = nullptr;
   std::uint64_t* bits = nullptr;

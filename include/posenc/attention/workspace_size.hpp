@@ -22,7 +22,8 @@ struct workspace_shape {
 /// Bytes that a `workspace` grows to at most for a call of this shape, for keys and values of type T (double or anything
 /// else). It is the sum of
 ///
-///   the packed keys and values, unless they are cached:  blocks * kv_heads * 64 * (head_dim + padded value_dim) numbers
+///   the packed keys and values, unless they are cached:  blocks * packed_heads * 64 * (head_dim + padded value_dim) numbers
+///   rotations, if packed_heads < kv_heads:               (q_tokens + blocks * 64) * the encoding's rotation_size
 ///   their tokens:                                        blocks * (1.1 KiB + 512 B for each axis)
 ///   partial results of few queries over many keys:       (blocks / 32 + sequences) * rows * kv_heads * padded value_dim,
 ///                                                        rows: of a sequence's queries and a group, of up to 16, or of
@@ -31,6 +32,8 @@ struct workspace_shape {
 ///   what each of the executor's threads works in, which does not depend on the tokens
 ///
 /// with blocks = k_tokens / 64 + sequences and numbers of the compute type. value_dim is padded to a panel (`kv_layout`).
+/// packed_heads is 1 for one thread, else kv_heads or 16 * concurrency / (q_tokens * group / 192) rounded up, whichever is
+/// less.
 template <scalar T, attention_encoding E>
 index_t workspace_size(const workspace_shape& shape, const E& encoding) {
   using real = compute_type<T>;
@@ -54,7 +57,14 @@ index_t workspace_size(const workspace_shape& shape, const E& encoding) {
     call.keys.scratch_elements = call.layout().elements();
   } else {
     bytes += blocks * (static_cast<index_t>(sizeof(detail::key_tokens)) + shape.axes * block_keys * 8) + 2 * slack;
-    bytes += blocks * shape.kv_heads * (call.layout().elements() * size + 1 + 8) + 3 * slack;
+    const index_t jobs = detail::ceil_div(shape.q_tokens * group, detail::tile_rows);
+    const index_t heads = detail::heads_at_a_time(jobs, shape.kv_heads, shape.concurrency);
+    const auto packed = [&](index_t n) { return blocks * n * (call.layout().elements() * size + 1 + 8) + 5 * slack; };
+    const index_t rotations = (shape.q_tokens + blocks * block_keys) * rotation * size;
+    // Sequences of other lengths have more tiles, and may have fewer heads at a time.
+    const index_t fewer = heads < shape.kv_heads ? heads : shape.kv_heads - 1;
+    const index_t most_heads = packed(heads), less = fewer < 1 ? 0 : packed(fewer) + rotations;
+    bytes += most_heads > less ? most_heads : less;
     bytes += shape.concurrency * block_keys * (widest + rotation) * size + slack;
     call.keys.scratch_elements = call.layout().elements() + block_keys * widest;
   }
