@@ -3,6 +3,7 @@
 #define POSENC_ENCODING_ROPE_KERNEL_HPP
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <type_traits>
 
@@ -91,7 +92,7 @@ struct head_rows {
   index_t in_stride;
   Out* out;
   index_t out_stride;
-  const In* next;  ///< the first head of the token that comes after this one, or any other address
+  const In* next;  ///< the first head of the token that comes after this one, or any other address; null: nothing comes
   index_t ahead;   ///< that many heads before they are needed, memory is asked for them
 };
 
@@ -118,13 +119,15 @@ POSENC_ALWAYS_INLINE void turn_pairs(const Real* cos, const Real* sin, index_t p
   const index_t own = heads - ahead;
   const In* later = next + Pairs::step * first;
   for (index_t head = 0; head < heads; ++head, in += in_stride, out += out_stride) {
-    const In* const soon = head < own ? in + ahead * in_stride : later;
-    later += head < own ? 0 : in_stride;
-    if constexpr (Pairs::step == 1) {
-      fetch<N * lanes>(soon);
-      fetch<N * lanes>(soon + pairs);
-    } else {
-      fetch<2 * N * lanes>(soon);
+    if (next != nullptr) {
+      const In* const soon = head < own ? in + ahead * in_stride : later;
+      later += head < own ? 0 : in_stride;
+      if constexpr (Pairs::step == 1) {
+        fetch<N * lanes>(soon);
+        fetch<N * lanes>(soon + pairs);
+      } else {
+        fetch<2 * N * lanes>(soon);
+      }
     }
     simd::unroll<N>([&](auto k) POSENC_INLINE_LAMBDA {
       registers[k].template turn<Streaming>(in + Pairs::step * k * lanes, out + Pairs::step * k * lanes, pairs, count);
@@ -143,11 +146,17 @@ POSENC_NOINLINE void turn_heads(const Real* cos, const Real* sin, index_t pairs,
                                 index_t in_stride, Out* out, index_t out_stride, const In* next) noexcept {
   constexpr index_t together = Pairs::together * simd::vec<Real>::lanes;
   // The hardware's own guesses end with each page of memory and with each run of heads. Two KiB ahead are best.
-  const index_t ahead = (std::max)(index_t{1}, index_t{2048} / (2 * pairs * index_t{sizeof(In)}));
+  const auto bytes = static_cast<std::uint64_t>(2 * pairs * index_t{sizeof(In)});
+  const index_t ahead = bytes <= 1024 ? index_t{2048} >> std::bit_width(bytes - 1) : 1;  // a division would show
   const index_t run = Pairs::loads_are_free && pairs > together ? 1 : heads;
   for (index_t head = 0; head < heads; head += run) {
-    const head_rows<In, Out> rows{
-        run, in, in_stride, out, out_stride, run == heads ? next : in + in_stride, (std::min)(run, ahead)};
+    const head_rows<In, Out> rows{run,
+                                  in,
+                                  in_stride,
+                                  out,
+                                  out_stride,
+                                  run == heads || next == nullptr ? next : in + in_stride,
+                                  (std::min)(run, ahead)};
     index_t i = 0;
     for (; i + together <= pairs; i += together)
       turn_pairs<Pairs, Pairs::together, Streaming>(cos, sin, pairs, i, rows, full_register<Real>{});
@@ -187,7 +196,7 @@ POSENC_ALWAYS_INLINE void turn_rotary(pairing how, dim_range turned, index_t hea
                                       const In* in, index_t in_stride, Out* out, index_t out_stride, store_mode store,
                                       const In* next) noexcept {
   const index_t pairs = (turned.end - turned.begin) / 2;
-  const In* const later = (next == nullptr ? in : next) + turned.begin;
+  const In* const later = next == nullptr ? nullptr : next + turned.begin;
   if (how == pairing::half) {
     turn_heads<half_pairs<Real>>(row, pairs, heads, in + turned.begin, in_stride, out + turned.begin, out_stride, store,
                                  later);
