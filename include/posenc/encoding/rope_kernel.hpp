@@ -18,33 +18,80 @@
 /// once and all its heads pass by; the data of one token stay in the first cache.
 namespace posenc::inline POSENC_ABI::detail {
 
-/// A register of pairs (i, i + pairs): x and y lie `pairs` elements apart.
+/// Cosines and sines of a register of pairs.
 template <class Real>
-class half_pairs {
+class turned_pairs {
  public:
-  static constexpr int together = 4;            ///< registers of pairs that are held at once
-  static constexpr index_t step = 1;            ///< from pair to pair, in elements
-  static constexpr bool loads_are_free = true;  ///< whether cos and sin may as well be loaded for each head
-
   template <class Count>
   POSENC_ALWAYS_INLINE void load(const Real* cos, const Real* sin, Count count) noexcept {
     c_ = load_lanes<Real>(cos, count);
     s_ = load_lanes<Real>(sin, count);
   }
 
-  template <bool Streaming, class In, class Out, class Count>
-  POSENC_ALWAYS_INLINE void turn(const In* in, Out* out, index_t pairs, Count count) const noexcept {
-    const simd::vec<Real> x = load_lanes<Real>(in, count), y = load_lanes<Real>(in + pairs, count);
-    store_lanes<Streaming>(out, fma(x, c_, -(y * s_)), count);
-    store_lanes<Streaming>(out + pairs, fma(y, c_, x * s_), count);
+  POSENC_ALWAYS_INLINE void turn(simd::vec<Real>& x, simd::vec<Real>& y) const noexcept {
+    const simd::vec<Real> a = x, b = y;
+    x = fma(a, c_, -(b * s_));
+    y = fma(b, c_, a * s_);
   }
 
  private:
   simd::vec<Real> c_, s_;
 };
 
-/// A register of pairs (2i, 2i + 1), which are two registers of elements. With its neighbours swapped, an element becomes
-/// z cos + swapped z sin, where the sine is negative for the first of a pair.
+/// Registers of pairs (i, i + pairs): x and y lie `pairs` elements apart.
+template <class Real>
+class half_pairs : public turned_pairs<Real> {
+ public:
+  static constexpr int together = 4;            ///< registers of pairs that are held at once
+  static constexpr index_t step = 1;            ///< from pair to pair, in elements
+  static constexpr bool loads_are_free = true;  ///< whether cos and sin may as well be loaded for each head
+
+  /// Pieces of one head. Two registers are stored at once where that takes fewer instructions.
+  template <bool Streaming, int N, class In, class Out, class Count>
+  static POSENC_ALWAYS_INLINE void turn_all(const half_pairs (&registers)[N], const In* in, Out* out, index_t pairs,
+                                            Count count) noexcept {
+    constexpr int at_once = N % 2 == 0 && sizeof(Out) == 2 ? 2 : 1;
+    simd::unroll<N / at_once>([&](auto group) POSENC_INLINE_LAMBDA {
+      simd::vec<Real> x[at_once], y[at_once];
+      simd::unroll<at_once>([&](auto i) POSENC_INLINE_LAMBDA {
+        constexpr int k = group * at_once + i;
+        x[i] = load_lanes<Real>(in + k * lanes, count);
+        y[i] = load_lanes<Real>(in + pairs + k * lanes, count);
+        registers[k].turn(x[i], y[i]);
+      });
+      store_lanes<Streaming>(out + group * at_once * lanes, x, count);
+      store_lanes<Streaming>(out + pairs + group * at_once * lanes, y, count);
+    });
+  }
+
+ private:
+  static constexpr index_t lanes = simd::vec<Real>::lanes;
+};
+
+/// Registers of pairs (2i, 2i + 1) of elements that are halves of one word.
+template <class Real>
+class word_pairs : public turned_pairs<Real> {
+ public:
+  static constexpr int together = 4;
+  static constexpr index_t step = 2;
+  static constexpr bool loads_are_free = true;
+
+  template <bool Streaming, int N, class In, class Out, class Count>
+  static POSENC_ALWAYS_INLINE void turn_all(const word_pairs (&registers)[N], const In* in, Out* out, index_t,
+                                            Count count) noexcept {
+    static_assert(!Streaming);
+    simd::unroll<N>([&](auto k) POSENC_INLINE_LAMBDA {
+      constexpr index_t first = 2 * k * simd::vec<Real>::lanes;
+      simd::vec<Real> x, y;
+      load_lane_pairs(in + first, x, y, count);
+      registers[k].turn(x, y);
+      store_lane_pairs(out + first, x, y, count);
+    });
+  }
+};
+
+/// Registers of pairs (2i, 2i + 1) of any elements, each two registers of elements. With its neighbours swapped, an element
+/// becomes z cos + swapped z sin, where the sine is negative for the first of a pair.
 template <class Real>
 class interleaved_pairs {
  public:
@@ -61,8 +108,18 @@ class interleaved_pairs {
     s_[1] = simd::negate_even(simd::twice<1>(s));
   }
 
+  template <bool Streaming, int N, class In, class Out, class Count>
+  static POSENC_ALWAYS_INLINE void turn_all(const interleaved_pairs (&registers)[N], const In* in, Out* out, index_t,
+                                            Count count) noexcept {
+    simd::unroll<N>([&](auto k) POSENC_INLINE_LAMBDA {
+      constexpr index_t first = 2 * k * full_register<Real>{};
+      registers[k].template turn<Streaming>(in + first, out + first, count);
+    });
+  }
+
+ private:
   template <bool Streaming, class In, class Out, class Count>
-  POSENC_ALWAYS_INLINE void turn(const In* in, Out* out, index_t, Count count) const noexcept {
+  POSENC_ALWAYS_INLINE void turn(const In* in, Out* out, Count count) const noexcept {
     constexpr full_register<Real> lanes{};
     if constexpr (std::is_same_v<Count, full_register<Real>>) {
       turn_half<0, Streaming>(in, out, lanes);
@@ -73,7 +130,6 @@ class interleaved_pairs {
     }
   }
 
- private:
   template <int Half, bool Streaming, class In, class Out, class Count>
   POSENC_ALWAYS_INLINE void turn_half(const In* in, Out* out, Count count) const noexcept {
     constexpr index_t first = Half * simd::vec<Real>::lanes;
@@ -129,9 +185,7 @@ POSENC_ALWAYS_INLINE void turn_pairs(const Real* cos, const Real* sin, index_t p
         fetch<2 * N * lanes>(soon);
       }
     }
-    simd::unroll<N>([&](auto k) POSENC_INLINE_LAMBDA {
-      registers[k].template turn<Streaming>(in + Pairs::step * k * lanes, out + Pairs::step * k * lanes, pairs, count);
-    });
+    Pairs::template turn_all<Streaming>(registers, in, out, pairs, count);
   }
 }
 
@@ -178,16 +232,22 @@ bool can_stream(const Out* out, index_t out_stride, index_t pairs) noexcept {
          aligned(static_cast<std::uintptr_t>(pairs) * sizeof(Out));
 }
 
-template <class Pairs, class Real, class In, class Out>
+/// The same. `Streamed` are the pairs where stores stream, which the two ways turn to the same bits.
+template <class Pairs, class Streamed, class Real, class In, class Out>
 POSENC_ALWAYS_INLINE void turn_heads(const Real* row, index_t pairs, index_t heads, const In* in, index_t in_stride,
                                      Out* out, index_t out_stride, store_mode store, const In* next) noexcept {
   if (store == store_mode::streaming && static_cast<const void*>(in) != static_cast<const void*>(out) &&
       can_stream<Real>(out, out_stride, pairs)) {
-    turn_heads<Pairs, true>(row, row + pairs, pairs, heads, in, in_stride, out, out_stride, next);
+    turn_heads<Streamed, true>(row, row + pairs, pairs, heads, in, in_stride, out, out_stride, next);
   } else {
     turn_heads<Pairs, false>(row, row + pairs, pairs, heads, in, in_stride, out, out_stride, next);
   }
 }
+
+template <class Real, class In, class Out>
+using neighbours =
+    std::conditional_t<std::is_same_v<Real, float> && simd::pairs_are_words<In> && simd::pairs_are_words<Out>,
+                       word_pairs<Real>, interleaved_pairs<Real>>;
 
 /// Whole heads of one token: dimensions `turned` turn by `row`, [cosines][sines]; the others keep their bits in place and
 /// are copied out of place. `next`: where the next token's heads begin, or null.
@@ -198,11 +258,11 @@ POSENC_ALWAYS_INLINE void turn_rotary(pairing how, dim_range turned, index_t hea
   const index_t pairs = (turned.end - turned.begin) / 2;
   const In* const later = next == nullptr ? nullptr : next + turned.begin;
   if (how == pairing::half) {
-    turn_heads<half_pairs<Real>>(row, pairs, heads, in + turned.begin, in_stride, out + turned.begin, out_stride, store,
-                                 later);
+    turn_heads<half_pairs<Real>, half_pairs<Real>>(row, pairs, heads, in + turned.begin, in_stride, out + turned.begin,
+                                                   out_stride, store, later);
   } else {
-    turn_heads<interleaved_pairs<Real>>(row, pairs, heads, in + turned.begin, in_stride, out + turned.begin, out_stride,
-                                        store, later);
+    turn_heads<neighbours<Real, In, Out>, interleaved_pairs<Real>>(row, pairs, heads, in + turned.begin, in_stride,
+                                                                   out + turned.begin, out_stride, store, later);
   }
   if (static_cast<const void*>(in) == static_cast<const void*>(out)) return;
   if (turned.begin == 0 && turned.end == head_dim) return;
