@@ -119,14 +119,14 @@ class rope {
 
   /// `heads` heads of one token at once, `in_stride` and `out_stride` elements apart, of any element type: what `rotate`
   /// prefers to apply_rotation where an encoding has it. `out` is `in`, or other memory, to which the dimensions that do
-  /// not turn are copied. Streaming stores are ordered by the caller (simd::streaming_fence). `next` is
-  /// where the heads of the next token begin, for memory to be ready.
+  /// not turn are copied. Streaming stores are ordered by the caller (simd::streaming_fence). `next` and
+  /// `next_out` are where the heads of the next token begin, for memory to be ready.
   template <class Real, class In, class Out>
   void rotate_heads(rotation_shape shape, const Real* row, index_t heads, const In* in, index_t in_stride, Out* out,
-                    index_t out_stride, store_mode store = store_mode::cached,
-                    const In* next = nullptr) const noexcept {
+                    index_t out_stride, store_mode store = store_mode::cached, const In* next = nullptr,
+                    Out* next_out = nullptr) const noexcept {
     detail::turn_rotary(options_.pairing, rotated_dims(shape), shape.head_dim, row, heads, in, in_stride, out,
-                        out_stride, store, next);
+                        out_stride, store, next, next_out);
   }
 
  private:

@@ -140,7 +140,9 @@ class interleaved_pairs {
   simd::vec<Real> c_[2], s_[2];
 };
 
-/// The heads of one token: `heads` rows, `in_stride` and `out_stride` elements apart. `out` is `in` or does not meet it.
+/// Heads of one token: `heads` rows, `in_stride` and `out_stride` elements apart. `out` is `in` or does not meet it.
+/// Memory is asked early for heads: for the first `own` ones here, for that which comes `ahead` heads later; for the
+/// others, for the rows from `next` on.
 template <class In, class Out>
 struct head_rows {
   index_t heads;
@@ -148,74 +150,80 @@ struct head_rows {
   index_t in_stride;
   Out* out;
   index_t out_stride;
-  const In* next;  ///< the first head of the token that comes after this one, or any other address; null: nothing comes
-  index_t ahead;   ///< that many heads before they are needed, memory is asked for them
+  index_t own, ahead;
+  const In* next;  ///< null: nothing is asked for
+  Out* next_out;   ///< null: nothing is asked for to be written, nor where `next` is null
 };
 
-/// Asks memory for `Count` elements.
-template <index_t Count, class T>
-POSENC_ALWAYS_INLINE void fetch(const T* from) noexcept {
-  constexpr index_t line = 64;
-  for (index_t i = 0; i < Count * index_t{sizeof(T)}; i += line)
-    __builtin_prefetch(reinterpret_cast<const char*>(from) + i);
+/// Asks memory for N registers of pairs of a head, to be read or, where `Write`, to be written.
+template <class Pairs, int N, bool Write, class Real, class T>
+POSENC_ALWAYS_INLINE void fetch(const T* from, index_t pairs) noexcept {
+  constexpr index_t line = 64, bytes = Pairs::step * N * simd::vec<Real>::lanes * index_t{sizeof(T)};
+  for (index_t i = 0; i < bytes; i += line) {
+    __builtin_prefetch(reinterpret_cast<const char*>(from) + i, Write);
+    if constexpr (Pairs::step == 1) __builtin_prefetch(reinterpret_cast<const char*>(from + pairs) + i, Write);
+  }
 }
 
 /// N registers of pairs from pair `first` on, or one with `count` pairs.
 template <class Pairs, int N, bool Streaming, class Real, class In, class Out, class Count>
-POSENC_ALWAYS_INLINE void turn_pairs(const Real* cos, const Real* sin, index_t pairs, index_t first,
-                                     const head_rows<In, Out>& rows, Count count) noexcept {
+POSENC_ALWAYS_INLINE void turn_pairs(const Real* row, index_t pairs, index_t first, const head_rows<In, Out>& rows,
+                                     Count count) noexcept {
   constexpr index_t lanes = simd::vec<Real>::lanes;
   Pairs registers[N];
-  simd::unroll<N>(
-      [&](auto k) POSENC_INLINE_LAMBDA { registers[k].load(cos + first + k * lanes, sin + first + k * lanes, count); });
-  const auto [heads, from, in_stride, to, out_stride, next, ahead] =
+  simd::unroll<N>([&](auto k) POSENC_INLINE_LAMBDA {
+    registers[k].load(row + first + k * lanes, row + pairs + first + k * lanes, count);
+  });
+  const auto [heads, from, in_stride, to, out_stride, own, ahead, next, next_out] =
       rows;  // what is stored through `out` could be rows, for all C++ knows
   const In* in = from + Pairs::step * first;
   Out* out = to + Pairs::step * first;
-  const index_t own = heads - ahead;
   const In* later = next + Pairs::step * first;
+  Out* later_out = next_out + Pairs::step * first;
   for (index_t head = 0; head < heads; ++head, in += in_stride, out += out_stride) {
     if (next != nullptr) {
-      const In* const soon = head < own ? in + ahead * in_stride : later;
+      fetch<Pairs, N, false, Real>(head < own ? in + ahead * in_stride : later, pairs);
       later += head < own ? 0 : in_stride;
-      if constexpr (Pairs::step == 1) {
-        fetch<N * lanes>(soon);
-        fetch<N * lanes>(soon + pairs);
-      } else {
-        fetch<2 * N * lanes>(soon);
+      if (next_out != nullptr) {
+        fetch<Pairs, N, true, Real>(head < own ? out + ahead * out_stride : later_out, pairs);
+        later_out += head < own ? 0 : out_stride;
       }
     }
     Pairs::template turn_all<Streaming>(registers, in, out, pairs, count);
   }
 }
 
-/// Turns the first 2 * pairs elements of every head. `cos` and `sin` have `pairs` numbers each, the attention factor in
-/// them. Where the registers do not hold all of a token's cosines and sines, memory likes whole heads, one after another,
+/// Turns the first 2 * pairs elements of every head. `row` has `pairs` cosines and then as many sines, the attention factor
+/// in them. Where the registers do not hold all of a token's cosines and sines, memory likes whole heads, one after another,
 /// better than pieces of all heads again and again.
 ///
 /// All arguments are single words: a structure would be copied with wider loads than it was just stored with, and those wait
 /// until all stores before them are done, at memory's speed, twice a token.
 template <class Pairs, bool Streaming, class Real, class In, class Out>
-POSENC_NOINLINE void turn_heads(const Real* cos, const Real* sin, index_t pairs, index_t heads, const In* in,
-                                index_t in_stride, Out* out, index_t out_stride, const In* next) noexcept {
+POSENC_NOINLINE void turn_heads(const Real* row, index_t pairs, index_t heads, const In* in, index_t in_stride,
+                                Out* out, index_t out_stride, const In* next, Out* next_out) noexcept {
   constexpr index_t together = Pairs::together * simd::vec<Real>::lanes;
   // The hardware's own guesses end with each page of memory and with each run of heads. Two KiB ahead are best.
   const auto bytes = static_cast<std::uint64_t>(2 * pairs * index_t{sizeof(In)});
-  const index_t ahead = bytes <= 1024 ? index_t{2048} >> std::bit_width(bytes - 1) : 1;  // a division would show
+  const index_t ahead =  // a division would show
+      (std::min)(heads, bytes <= 1024 ? index_t{2048} >> std::bit_width(bytes - 1) : index_t{1});
   const index_t run = Pairs::loads_are_free && pairs > together ? 1 : heads;
   for (index_t head = 0; head < heads; head += run) {
+    const index_t left = heads - ahead - head, passed = left < 0 ? -left : 0;
     const head_rows<In, Out> rows{run,
                                   in,
                                   in_stride,
                                   out,
                                   out_stride,
-                                  run == heads || next == nullptr ? next : in + in_stride,
-                                  (std::min)(run, ahead)};
+                                  left,
+                                  ahead,
+                                  next == nullptr ? nullptr : next + passed * in_stride,
+                                  next_out == nullptr ? nullptr : next_out + passed * out_stride};
     index_t i = 0;
     for (; i + together <= pairs; i += together)
-      turn_pairs<Pairs, Pairs::together, Streaming>(cos, sin, pairs, i, rows, full_register<Real>{});
+      turn_pairs<Pairs, Pairs::together, Streaming>(row, pairs, i, rows, full_register<Real>{});
     for_each_register<Real>(pairs - i, [&](index_t first, auto count) POSENC_INLINE_LAMBDA {
-      turn_pairs<Pairs, 1, Streaming>(cos, sin, pairs, i + first, rows, count);
+      turn_pairs<Pairs, 1, Streaming>(row, pairs, i + first, rows, count);
     });
     in += in_stride;
     out += out_stride;
@@ -235,12 +243,13 @@ bool can_stream(const Out* out, index_t out_stride, index_t pairs) noexcept {
 /// The same. `Streamed` are the pairs where stores stream, which the two ways turn to the same bits.
 template <class Pairs, class Streamed, class Real, class In, class Out>
 POSENC_ALWAYS_INLINE void turn_heads(const Real* row, index_t pairs, index_t heads, const In* in, index_t in_stride,
-                                     Out* out, index_t out_stride, store_mode store, const In* next) noexcept {
-  if (store == store_mode::streaming && static_cast<const void*>(in) != static_cast<const void*>(out) &&
-      can_stream<Real>(out, out_stride, pairs)) {
-    turn_heads<Streamed, true>(row, row + pairs, pairs, heads, in, in_stride, out, out_stride, next);
+                                     Out* out, index_t out_stride, store_mode store, const In* next,
+                                     Out* next_out) noexcept {
+  const bool in_place = static_cast<const void*>(in) == static_cast<const void*>(out);
+  if (store == store_mode::streaming && !in_place && can_stream<Real>(out, out_stride, pairs)) {
+    turn_heads<Streamed, true>(row, pairs, heads, in, in_stride, out, out_stride, next, static_cast<Out*>(nullptr));
   } else {
-    turn_heads<Pairs, false>(row, row + pairs, pairs, heads, in, in_stride, out, out_stride, next);
+    turn_heads<Pairs, false>(row, pairs, heads, in, in_stride, out, out_stride, next, in_place ? nullptr : next_out);
   }
 }
 
@@ -250,19 +259,20 @@ using neighbours =
                        word_pairs<Real>, interleaved_pairs<Real>>;
 
 /// Whole heads of one token: dimensions `turned` turn by `row`, [cosines][sines]; the others keep their bits in place and
-/// are copied out of place. `next`: where the next token's heads begin, or null.
+/// are copied out of place. `next` and `next_out`: where the next token's heads begin, or null.
 template <class Real, class In, class Out>
 POSENC_ALWAYS_INLINE void turn_rotary(pairing how, dim_range turned, index_t head_dim, const Real* row, index_t heads,
                                       const In* in, index_t in_stride, Out* out, index_t out_stride, store_mode store,
-                                      const In* next) noexcept {
-  const index_t pairs = (turned.end - turned.begin) / 2;
-  const In* const later = next == nullptr ? nullptr : next + turned.begin;
+                                      const In* next, Out* next_out) noexcept {
+  const index_t pairs = (turned.end - turned.begin) / 2, begin = turned.begin;
+  const In* const later = next == nullptr ? nullptr : next + begin;
+  Out* const later_out = next_out == nullptr ? nullptr : next_out + begin;
   if (how == pairing::half) {
-    turn_heads<half_pairs<Real>, half_pairs<Real>>(row, pairs, heads, in + turned.begin, in_stride, out + turned.begin,
-                                                   out_stride, store, later);
+    turn_heads<half_pairs<Real>, half_pairs<Real>>(row, pairs, heads, in + begin, in_stride, out + begin, out_stride,
+                                                   store, later, later_out);
   } else {
-    turn_heads<neighbours<Real, In, Out>, interleaved_pairs<Real>>(row, pairs, heads, in + turned.begin, in_stride,
-                                                                   out + turned.begin, out_stride, store, later);
+    turn_heads<neighbours<Real, In, Out>, interleaved_pairs<Real>>(row, pairs, heads, in + begin, in_stride,
+                                                                   out + begin, out_stride, store, later, later_out);
   }
   if (static_cast<const void*>(in) == static_cast<const void*>(out)) return;
   if (turned.begin == 0 && turned.end == head_dim) return;

@@ -103,7 +103,8 @@ struct token_heads {
   Out* out;
   index_t in_stride, out_stride;
   index_t heads;
-  const In* next;  ///< where the heads of the token begin that comes after this one; null: there is none
+  const In* next;  ///< where the heads of the token begin that comes after this one, or these; null: memory is ready
+  Out* next_out;   ///< the same of the output
   token_role role;
 };
 
@@ -111,8 +112,16 @@ template <class In, class Out>
 POSENC_ALWAYS_INLINE auto heads_of_token(const rotated_heads<In, Out>& x, index_t b, index_t t) noexcept {
   using element = std::remove_const_t<In>;
   const element* const in = x.in.row(b, 0, t);
-  const element* const next = t + 1 < x.in.tokens() ? in + x.in.stride(2) : nullptr;
-  return token_heads<element, Out>{in, x.out.row(b, 0, t), x.in.stride(1), x.out.stride(1), x.in.heads(), next, x.role};
+  Out* const out = x.out.row(b, 0, t);
+  const bool last = t + 1 >= x.in.tokens();
+  return token_heads<element, Out>{in,
+                                   out,
+                                   x.in.stride(1),
+                                   x.out.stride(1),
+                                   x.in.heads(),
+                                   last ? in : in + x.in.stride(2),
+                                   last ? out : out + x.out.stride(2),
+                                   x.role};
 }
 
 /// How many elements the heads of the only token reach over, if the view has one and is sound, else 0. What decoding does

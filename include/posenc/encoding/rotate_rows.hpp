@@ -32,7 +32,7 @@ concept has_rotate_heads = requires(const E& e, rotation_shape s, const Real* ro
 template <class E, class Real, class In, class Out>
 concept has_streaming_heads =
     requires(const E& e, rotation_shape s, const Real* row, index_t n, const In* in, Out* out) {
-      e.rotate_heads(s, row, n, in, n, out, n, store_mode::streaming, in);
+      e.rotate_heads(s, row, n, in, n, out, n, store_mode::streaming, in, out);
     };
 
 /// The dimensions that may come out changed. What `rotated_dims` says is about turning; something else may scale the others.
@@ -81,7 +81,7 @@ POSENC_ALWAYS_INLINE void turn_token(const E& encoding, const rotation_shape& sh
                                      const token_heads<In, Out>& x, store_mode store, Real* spare) {
   static_cast<void>(store);
   if constexpr (has_streaming_heads<E, Real, In, Out>) {
-    encoding.rotate_heads(shape, row, x.heads, x.in, x.in_stride, x.out, x.out_stride, store, x.next);
+    encoding.rotate_heads(shape, row, x.heads, x.in, x.in_stride, x.out, x.out_stride, store, x.next, x.next_out);
   } else if constexpr (has_rotate_heads<E, Real, In, Out>) {
     encoding.rotate_heads(shape, row, x.heads, x.in, x.in_stride, x.out, x.out_stride);
   } else {
@@ -108,6 +108,7 @@ POSENC_NOINLINE void turn_one_token(double position, const E& encoding, rotation
     ready = true;
     turn_token(encoding, shape, static_cast<const Real*>(row), x, store, row + size);
   };
+  ((heads.next = nullptr), ...);  // what has just been projected is in the caches
   (turn(heads), ...);
   if (store == store_mode::streaming) simd::streaming_fence();
 }

@@ -272,13 +272,15 @@ POSENC_ALWAYS_INLINE void store_streaming_as(T* to, vec<Real> v) noexcept {
   if constexpr (dtype_of<T> == dtype_of<Real>) {
     store_streaming(to, v);
   } else {
-    using unsigned_integer = std::conditional_t<sizeof(T) == 2, std::uint16_t,
-                                                std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>;
-    using lanes = detail::lanes_like<unsigned_integer, Real>;
-    alignas(sizeof(lanes)) unsigned char elements[sizeof(lanes)];
+    constexpr int bytes = vec<Real>::lanes * static_cast<int>(sizeof(T));
+    alignas(bytes) unsigned char elements[bytes];
     store_as(reinterpret_cast<T*>(elements), v);
 #if defined(POSENC_DETAIL_HAS_STREAMING)
-    backend::store_streaming(to, backend::load<lanes>(reinterpret_cast<const unsigned_integer*>(elements)));
+    // More than a register, where elements are wider than the register's.
+    constexpr int piece = bytes < backend::register_bytes ? bytes : backend::register_bytes;
+    for (int at = 0; at < bytes; at += piece)
+      backend::store_streaming(reinterpret_cast<unsigned char*>(to) + at,
+                               backend::load<backend::vector<unsigned char, piece>>(elements + at));
 #else
     std::memcpy(static_cast<void*>(to), elements, sizeof elements);
 #endif
