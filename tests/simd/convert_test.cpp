@@ -199,6 +199,40 @@ class Storage : public testing::Test {
     const auto out = store_all<T>(hard);
     for (std::size_t i = 0; i < hard.size(); ++i)
       ASSERT_EQ(out[i], from_float(hard[i])) << std::hex << bits<float>(hard[i]);
+    expect_same_bits_of_two(in, hard);
+  }
+
+  /// Two registers at once, one after the other or, where they can, as the halves of words. All places of a register hold
+  /// all numbers some time, since the second register is a rotated first one.
+  static void expect_same_bits_of_two(const std::vector<word>& in, const std::vector<float>& hard) {
+    constexpr std::size_t lanes = simd::vec<float>::lanes;
+    const auto as_word = [](const T& x) { return std::bit_cast<word>(x); };
+    for (std::size_t i = 0; i + 2 * lanes <= hard.size(); i += lanes + 1) {
+      const auto low = simd::load(hard.data() + i), high = simd::load(hard.data() + i + lanes);
+      T out[2 * lanes];
+      simd::store_as(static_cast<T*>(out), low, high);
+      for (std::size_t j = 0; j < 2 * lanes; ++j) ASSERT_EQ(as_word(out[j]), from_float(hard[i + j])) << i << " " << j;
+      if constexpr (simd::pairs_are_words<T>) {
+        simd::store_pairs(static_cast<T*>(out), low, high);
+        for (std::size_t j = 0; j < lanes; ++j) {
+          ASSERT_EQ(as_word(out[2 * j]), from_float(hard[i + j])) << i << " " << j;
+          ASSERT_EQ(as_word(out[2 * j + 1]), from_float(hard[i + lanes + j])) << i << " " << j;
+        }
+      }
+    }
+    if constexpr (simd::pairs_are_words<T>) {
+      for (std::size_t i = 0; i + 2 * lanes <= in.size(); i += 2 * lanes) {
+        simd::vec<float> even, odd;
+        simd::load_pairs(reinterpret_cast<const T*>(in.data() + i), even, odd);
+        float x[lanes], y[lanes];
+        simd::store(x, even);
+        simd::store(y, odd);
+        for (std::size_t j = 0; j < lanes; ++j) {
+          ASSERT_EQ(bits<float>(x[j]), bits<float>(to_float(in[i + 2 * j]))) << i << " " << j;
+          ASSERT_EQ(bits<float>(y[j]), bits<float>(to_float(in[i + 2 * j + 1]))) << i << " " << j;
+        }
+      }
+    }
   }
 };
 using StorageTypes = testing::Types<posenc::half, posenc::bfloat16, my_half>;
@@ -281,6 +315,49 @@ TEST(Rows, AnyLengthAndAlignmentAndNothingBeyond) {
   expect_rows_of_any_length<float, double>();
   expect_rows_of_any_length<posenc::half, double>();
   expect_rows_of_any_length<posenc::bfloat16, double>();
+}
+
+// ---- stores past the caches, and two registers of doubles as one of floats ----
+
+template <class T, class Real>
+void expect_streamed_bits() {
+  constexpr std::size_t lanes = simd::vec<Real>::lanes, registers = 5;
+  alignas(64) T streamed[lanes * registers];
+  T stored[lanes * registers];
+  std::mt19937 random(4);
+  std::uniform_real_distribution<double> unit(-300, 300);
+  for (std::size_t i = 0; i < registers; ++i) {
+    Real x[lanes];
+    for (Real& v : x) v = static_cast<Real>(unit(random));
+    simd::store_as(static_cast<T*>(stored) + i * lanes, simd::load(x));
+    simd::store_streaming_as(static_cast<T*>(streamed) + i * lanes, simd::load(x));
+  }
+  simd::streaming_fence();
+  EXPECT_EQ(std::memcmp(streamed, stored, sizeof stored), 0);
+}
+
+TEST(Streaming, GivesTheBitsOfOtherStores) {
+  expect_streamed_bits<float, float>();
+  expect_streamed_bits<double, double>();
+  expect_streamed_bits<double, float>();
+  expect_streamed_bits<float, double>();
+  expect_streamed_bits<posenc::half, float>();
+  expect_streamed_bits<posenc::bfloat16, float>();
+  expect_streamed_bits<my_half, float>();
+}
+
+TEST(Join, RoundsOnceAndKeepsTheOrder) {
+  constexpr std::size_t n = simd::vec<double>::lanes;
+  std::mt19937_64 random(5);
+  std::uniform_real_distribution<double> unit(-2, 2);
+  for (int trial = 0; trial < 200; ++trial) {
+    double x[2 * n];
+    for (double& v : x) v = unit(random);
+    float joined[2 * n];
+    static_assert(simd::vec<float>::lanes == 2 * n);
+    simd::store(joined, simd::join(simd::load(x), simd::load(x + n)));
+    for (std::size_t i = 0; i < 2 * n; ++i) ASSERT_EQ(bits<float>(joined[i]), bits<float>(static_cast<float>(x[i])));
+  }
 }
 
 TEST(Rows, DoubleToFloatRoundsOnce) {

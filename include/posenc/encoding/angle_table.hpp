@@ -70,7 +70,7 @@ class angle_table {
  public:
   /// `first` is a whole number, count > 0.
   angle_table(std::span<const double> inv_freq, double first, index_t count)
-      : pairs_(static_cast<index_t>(inv_freq.size())), first_(first), count_(count) {
+      : pairs_(static_cast<index_t>(inv_freq.size())), first_(first), count_(static_cast<double>(count)) {
     int bits = 1;
     while (bits < 62 && (index_t{1} << bits) < count) ++bits;
     three_ = bits > two_digit_bits;
@@ -83,23 +83,19 @@ class angle_table {
     high_ = angle_rows(inv_freq, first, static_cast<double>(low * middle), rows(count, low_bits_ + middle_bits_));
   }
 
-  /// Whether a position is one of the table's.
-  bool holds(double position) const noexcept {
-    const double at = position - first_;
-    return at >= 0 && at < static_cast<double>(count_) &&
-           first_ + static_cast<double>(static_cast<index_t>(at)) == position;
-  }
-
   double first() const noexcept { return first_; }
-  index_t count() const noexcept { return count_; }
+  index_t count() const noexcept { return static_cast<index_t>(count_); }
   index_t bytes() const noexcept { return low_.bytes() + middle_.bytes() + high_.bytes(); }
 
-  /// Cosines times cos_factor and sines times sin_factor of the frequencies [begin, begin + n) at a position that the table
-  /// holds.
+  /// Cosines times cos_factor and sines times sin_factor of the frequencies [begin, begin + n) at a position. False, with
+  /// nothing written, if the table does not hold the position.
   template <class Real>
-  void read(double position, index_t begin, index_t n, double cos_factor, double sin_factor, Real* cos_out,
-            Real* sin_out) const noexcept {
-    const auto at = static_cast<index_t>(position - first_);
+  POSENC_NOINLINE bool read(double position, index_t begin, index_t n, double cos_factor, double sin_factor,
+                            Real* cos_out, Real* sin_out) const noexcept {
+    const double distance = position - first_;
+    if (!(distance >= 0 && distance < count_)) return false;
+    const auto at = static_cast<index_t>(distance);
+    if (first_ + static_cast<double>(at) != position) return false;
     const index_t low = at & ((index_t{1} << low_bits_) - 1), rest = at >> low_bits_;
     const index_t middle = rest & ((index_t{1} << middle_bits_) - 1), high = rest >> middle_bits_;
     const double* const c0 = low_.cos(low) + begin;
@@ -109,7 +105,7 @@ class angle_table {
     if (!three_) {
       write(n, cos_factor, sin_factor, cos_out, sin_out,
             [&](index_t i) POSENC_INLINE_LAMBDA { return add_angles(c2 + i, s2 + i, c0 + i, s0 + i); });
-      return;
+      return true;
     }
     const double* const c1 = middle_.cos(middle) + begin;
     const double* const s1 = middle_.sin(middle) + begin;
@@ -118,6 +114,7 @@ class angle_table {
       const simd::vec<double> cb = simd::load(c0 + i), sb = simd::load(s0 + i);
       return simd::sine_cosine<simd::vec<double>>{fma(sin_a, cb, cos_a * sb), fma(cos_a, cb, -(sin_a * sb))};
     });
+    return true;
   }
 
  private:
@@ -166,7 +163,7 @@ class angle_table {
 
   index_t pairs_ = 0;
   double first_ = 0;
-  index_t count_ = 0;
+  double count_ = 0;
   bool three_ = false;
   int low_bits_ = 0, middle_bits_ = 0;
   angle_rows low_, middle_, high_;

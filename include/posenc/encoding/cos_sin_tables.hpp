@@ -132,10 +132,10 @@ class cos_sin_tables {
 
   template <class Real, class In, class Out>
   void rotate_heads(rotation_shape shape, const Real* row, index_t heads, const In* in, index_t in_stride, Out* out,
-                    index_t out_stride, store_mode store = store_mode::cached,
-                    const In* next = nullptr) const noexcept {
+                    index_t out_stride, store_mode store = store_mode::cached, const In* next = nullptr,
+                    Out* next_out = nullptr) const noexcept {
     detail::turn_rotary(options_.pairing, rotated_dims(shape), shape.head_dim, row, heads, in, in_stride, out,
-                        out_stride, store, next);
+                        out_stride, store, next, next_out);
   }
 
  private:

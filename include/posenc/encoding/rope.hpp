@@ -51,7 +51,9 @@ class rope {
   explicit rope(frequency_ladder ladder, rope_options options = {})
       : ladder_(std::move(ladder)),
         options_((raise_if(check(ladder_, options)), std::move(options))),
-        angles_(ladder_, options_.frequency_axis, options_.table, options_.arithmetic) {}
+        angles_(ladder_, options_.frequency_axis, options_.table, options_.arithmetic) {
+    for (const index_t axis : options_.frequency_axis) last_axis_ = axis > last_axis_ ? axis : last_axis_;
+  }
 
   /// The error that the constructor would raise, as a value: invalid_value (offset < 0, a position axis that cannot be),
   /// invalid_shape (frequency_axis neither empty nor one entry a pair, a table of fewer than 0 positions), mismatch (a table
@@ -84,14 +86,15 @@ class rope {
   /// Errors: invalid_shape (a head narrower than offset + rotary_dim), mismatch (tokens without an axis that is read).
   maybe_error check(const encoding_use& use) const noexcept {
     const dim_range turned = rotated_dims({});
+    const auto reads = [&](const token_view* tokens) { return tokens == nullptr || last_axis_ < tokens->axes(); };
+    if (turned.end <= use.dim && reads(use.q_tokens) && reads(use.k_tokens))
+      return {};  // decoding does not wait for texts
     if (turned.end > use.dim)
       return make_error(
           errc::invalid_shape, "encoding",
           "rope turns %td dimensions from offset %td on and heads have %td; allowed: heads of %td and more",
           ladder_.rotary_dim(), turned.begin, use.dim, turned.end);
-    index_t last = 0;
-    for (const index_t axis : options_.frequency_axis) last = axis > last ? axis : last;
-    return detail::check_axis("rope", last, use);
+    return detail::check_axis("rope", last_axis_, use);
   }
 
   dim_range rotated_dims(rotation_shape) const noexcept {
@@ -116,14 +119,14 @@ class rope {
 
   /// `heads` heads of one token at once, `in_stride` and `out_stride` elements apart, of any element type: what `rotate`
   /// prefers to apply_rotation where an encoding has it. `out` is `in`, or other memory, to which the dimensions that do
-  /// not turn are copied. Streaming stores are ordered by the caller (simd::streaming_fence). `next` is
-  /// where the heads of the next token begin, for memory to be ready.
+  /// not turn are copied. Streaming stores are ordered by the caller (simd::streaming_fence). `next` and
+  /// `next_out` are where the heads of the next token begin, for memory to be ready.
   template <class Real, class In, class Out>
   void rotate_heads(rotation_shape shape, const Real* row, index_t heads, const In* in, index_t in_stride, Out* out,
-                    index_t out_stride, store_mode store = store_mode::cached,
-                    const In* next = nullptr) const noexcept {
+                    index_t out_stride, store_mode store = store_mode::cached, const In* next = nullptr,
+                    Out* next_out = nullptr) const noexcept {
     detail::turn_rotary(options_.pairing, rotated_dims(shape), shape.head_dim, row, heads, in, in_stride, out,
-                        out_stride, store, next);
+                        out_stride, store, next, next_out);
   }
 
  private:
@@ -138,6 +141,7 @@ class rope {
 
   frequency_ladder ladder_;
   rope_options options_;
+  index_t last_axis_ = 0;
   detail::rope_angles angles_;
 };
 

@@ -45,6 +45,7 @@ class rope_angles {
       : frequencies_(ladder.inv_freq(), axes), arithmetic_(arithmetic) {
     if (table.count > 0)
       table_ = std::make_shared<const angle_table>(frequencies_.inv_freq(), table.first, table.count);
+    simple_ = table_ != nullptr && axes.empty();
     if (arithmetic != angle_arithmetic::float32_running) return;
     start_ = static_cast<float>(ladder.inv_freq(0));
     ratio_ = ladder.size() > 1 ? static_cast<float>(ladder.inv_freq(1) / ladder.inv_freq(0)) : 1.0f;
@@ -79,6 +80,9 @@ class rope_angles {
   /// factor * cosine and factor * sine of every pair; `turn` is 1, or -1 for the angles with their signs changed.
   template <class Real>
   void write(position_span position, double turn, double factor, Real* cosines, Real* sines) const noexcept {
+    if (simple_ && table_->read(position[0], 0, static_cast<index_t>(frequencies_.inv_freq().size()), factor,
+                                turn * factor, cosines, sines))
+      return;
     constexpr index_t longest = 64;
     frequencies_.for_each_piece(
         longest, [&](const double* inv_freq, index_t count, index_t axis, index_t first, const index_t* pairs) {
@@ -102,11 +106,8 @@ class rope_angles {
   void write_piece(const double* inv_freq, index_t count, index_t first, const index_t* pairs, double position,
                    double turn, double factor, Real* cosines, Real* sines) const noexcept {
     if (arithmetic_ == angle_arithmetic::exact) {
-      if (table_ != nullptr && table_->holds(position)) {
-        table_->read(position, first, count, factor, turn * factor, cosines, sines);
-      } else {
+      if (table_ == nullptr || !table_->read(position, first, count, factor, turn * factor, cosines, sines))
         simd::sincos_products(inv_freq, count, turn * position, factor, cosines, sines);
-      }
       return;
     }
     write_float32(inv_freq, count, first, pairs, position, turn, factor, cosines, sines);
@@ -145,6 +146,7 @@ class rope_angles {
   angle_arithmetic arithmetic_;
   float start_ = 1, ratio_ = 1;
   std::shared_ptr<const angle_table> table_;
+  bool simple_ = false;  // one position, all of whose angles are those of a row of the table
 };
 
 }  // namespace detail

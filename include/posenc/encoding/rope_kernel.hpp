@@ -3,6 +3,7 @@
 #define POSENC_ENCODING_ROPE_KERNEL_HPP
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <type_traits>
 
@@ -17,33 +18,80 @@
 /// once and all its heads pass by; the data of one token stay in the first cache.
 namespace posenc::inline POSENC_ABI::detail {
 
-/// A register of pairs (i, i + pairs): x and y lie `pairs` elements apart.
+/// Cosines and sines of a register of pairs.
 template <class Real>
-class half_pairs {
+class turned_pairs {
  public:
-  static constexpr int together = 4;            ///< registers of pairs that are held at once
-  static constexpr index_t step = 1;            ///< from pair to pair, in elements
-  static constexpr bool loads_are_free = true;  ///< whether cos and sin may as well be loaded for each head
-
   template <class Count>
   POSENC_ALWAYS_INLINE void load(const Real* cos, const Real* sin, Count count) noexcept {
     c_ = load_lanes<Real>(cos, count);
     s_ = load_lanes<Real>(sin, count);
   }
 
-  template <bool Streaming, class In, class Out, class Count>
-  POSENC_ALWAYS_INLINE void turn(const In* in, Out* out, index_t pairs, Count count) const noexcept {
-    const simd::vec<Real> x = load_lanes<Real>(in, count), y = load_lanes<Real>(in + pairs, count);
-    store_lanes<Streaming>(out, fma(x, c_, -(y * s_)), count);
-    store_lanes<Streaming>(out + pairs, fma(y, c_, x * s_), count);
+  POSENC_ALWAYS_INLINE void turn(simd::vec<Real>& x, simd::vec<Real>& y) const noexcept {
+    const simd::vec<Real> a = x, b = y;
+    x = fma(a, c_, -(b * s_));
+    y = fma(b, c_, a * s_);
   }
 
  private:
   simd::vec<Real> c_, s_;
 };
 
-/// A register of pairs (2i, 2i + 1), which are two registers of elements. With its neighbours swapped, an element becomes
-/// z cos + swapped z sin, where the sine is negative for the first of a pair.
+/// Registers of pairs (i, i + pairs): x and y lie `pairs` elements apart.
+template <class Real>
+class half_pairs : public turned_pairs<Real> {
+ public:
+  static constexpr int together = 4;            ///< registers of pairs that are held at once
+  static constexpr index_t step = 1;            ///< from pair to pair, in elements
+  static constexpr bool loads_are_free = true;  ///< whether cos and sin may as well be loaded for each head
+
+  /// Pieces of one head. Two registers are stored at once where that takes fewer instructions.
+  template <bool Streaming, int N, class In, class Out, class Count>
+  static POSENC_ALWAYS_INLINE void turn_all(const half_pairs (&registers)[N], const In* in, Out* out, index_t pairs,
+                                            Count count) noexcept {
+    constexpr int at_once = N % 2 == 0 && sizeof(Out) == 2 ? 2 : 1;
+    simd::unroll<N / at_once>([&](auto group) POSENC_INLINE_LAMBDA {
+      simd::vec<Real> x[at_once], y[at_once];
+      simd::unroll<at_once>([&](auto i) POSENC_INLINE_LAMBDA {
+        constexpr int k = group * at_once + i;
+        x[i] = load_lanes<Real>(in + k * lanes, count);
+        y[i] = load_lanes<Real>(in + pairs + k * lanes, count);
+        registers[k].turn(x[i], y[i]);
+      });
+      store_lanes<Streaming>(out + group * at_once * lanes, x, count);
+      store_lanes<Streaming>(out + pairs + group * at_once * lanes, y, count);
+    });
+  }
+
+ private:
+  static constexpr index_t lanes = simd::vec<Real>::lanes;
+};
+
+/// Registers of pairs (2i, 2i + 1) of elements that are halves of one word.
+template <class Real>
+class word_pairs : public turned_pairs<Real> {
+ public:
+  static constexpr int together = 4;
+  static constexpr index_t step = 2;
+  static constexpr bool loads_are_free = true;
+
+  template <bool Streaming, int N, class In, class Out, class Count>
+  static POSENC_ALWAYS_INLINE void turn_all(const word_pairs (&registers)[N], const In* in, Out* out, index_t,
+                                            Count count) noexcept {
+    static_assert(!Streaming);
+    simd::unroll<N>([&](auto k) POSENC_INLINE_LAMBDA {
+      constexpr index_t first = 2 * k * simd::vec<Real>::lanes;
+      simd::vec<Real> x, y;
+      load_lane_pairs(in + first, x, y, count);
+      registers[k].turn(x, y);
+      store_lane_pairs(out + first, x, y, count);
+    });
+  }
+};
+
+/// Registers of pairs (2i, 2i + 1) of any elements, each two registers of elements. With its neighbours swapped, an element
+/// becomes z cos + swapped z sin, where the sine is negative for the first of a pair.
 template <class Real>
 class interleaved_pairs {
  public:
@@ -60,8 +108,18 @@ class interleaved_pairs {
     s_[1] = simd::negate_even(simd::twice<1>(s));
   }
 
+  template <bool Streaming, int N, class In, class Out, class Count>
+  static POSENC_ALWAYS_INLINE void turn_all(const interleaved_pairs (&registers)[N], const In* in, Out* out, index_t,
+                                            Count count) noexcept {
+    simd::unroll<N>([&](auto k) POSENC_INLINE_LAMBDA {
+      constexpr index_t first = 2 * k * full_register<Real>{};
+      registers[k].template turn<Streaming>(in + first, out + first, count);
+    });
+  }
+
+ private:
   template <bool Streaming, class In, class Out, class Count>
-  POSENC_ALWAYS_INLINE void turn(const In* in, Out* out, index_t, Count count) const noexcept {
+  POSENC_ALWAYS_INLINE void turn(const In* in, Out* out, Count count) const noexcept {
     constexpr full_register<Real> lanes{};
     if constexpr (std::is_same_v<Count, full_register<Real>>) {
       turn_half<0, Streaming>(in, out, lanes);
@@ -72,7 +130,6 @@ class interleaved_pairs {
     }
   }
 
- private:
   template <int Half, bool Streaming, class In, class Out, class Count>
   POSENC_ALWAYS_INLINE void turn_half(const In* in, Out* out, Count count) const noexcept {
     constexpr index_t first = Half * simd::vec<Real>::lanes;
@@ -83,7 +140,9 @@ class interleaved_pairs {
   simd::vec<Real> c_[2], s_[2];
 };
 
-/// The heads of one token: `heads` rows, `in_stride` and `out_stride` elements apart. `out` is `in` or does not meet it.
+/// Heads of one token: `heads` rows, `in_stride` and `out_stride` elements apart. `out` is `in` or does not meet it.
+/// Memory is asked early for heads: for the first `own` ones here, for that which comes `ahead` heads later; for the
+/// others, for the rows from `next` on.
 template <class In, class Out>
 struct head_rows {
   index_t heads;
@@ -91,68 +150,80 @@ struct head_rows {
   index_t in_stride;
   Out* out;
   index_t out_stride;
-  const In* next;  ///< the first head of the token that comes after this one, or any other address
-  index_t ahead;   ///< that many heads before they are needed, memory is asked for them
+  index_t own, ahead;
+  const In* next;  ///< null: nothing is asked for
+  Out* next_out;   ///< null: nothing is asked for to be written, nor where `next` is null
 };
 
-/// Asks memory for `Count` elements.
-template <index_t Count, class T>
-POSENC_ALWAYS_INLINE void fetch(const T* from) noexcept {
-  constexpr index_t line = 64;
-  for (index_t i = 0; i < Count * index_t{sizeof(T)}; i += line)
-    __builtin_prefetch(reinterpret_cast<const char*>(from) + i);
+/// Asks memory for N registers of pairs of a head, to be read or, where `Write`, to be written.
+template <class Pairs, int N, bool Write, class Real, class T>
+POSENC_ALWAYS_INLINE void fetch(const T* from, index_t pairs) noexcept {
+  constexpr index_t line = 64, bytes = Pairs::step * N * simd::vec<Real>::lanes * index_t{sizeof(T)};
+  for (index_t i = 0; i < bytes; i += line) {
+    __builtin_prefetch(reinterpret_cast<const char*>(from) + i, Write);
+    if constexpr (Pairs::step == 1) __builtin_prefetch(reinterpret_cast<const char*>(from + pairs) + i, Write);
+  }
 }
 
 /// N registers of pairs from pair `first` on, or one with `count` pairs.
 template <class Pairs, int N, bool Streaming, class Real, class In, class Out, class Count>
-POSENC_ALWAYS_INLINE void turn_pairs(const Real* cos, const Real* sin, index_t pairs, index_t first,
-                                     const head_rows<In, Out>& rows, Count count) noexcept {
+POSENC_ALWAYS_INLINE void turn_pairs(const Real* row, index_t pairs, index_t first, const head_rows<In, Out>& rows,
+                                     Count count) noexcept {
   constexpr index_t lanes = simd::vec<Real>::lanes;
   Pairs registers[N];
-  simd::unroll<N>(
-      [&](auto k) POSENC_INLINE_LAMBDA { registers[k].load(cos + first + k * lanes, sin + first + k * lanes, count); });
-  const auto [heads, from, in_stride, to, out_stride, next, ahead] =
+  simd::unroll<N>([&](auto k) POSENC_INLINE_LAMBDA {
+    registers[k].load(row + first + k * lanes, row + pairs + first + k * lanes, count);
+  });
+  const auto [heads, from, in_stride, to, out_stride, own, ahead, next, next_out] =
       rows;  // what is stored through `out` could be rows, for all C++ knows
   const In* in = from + Pairs::step * first;
   Out* out = to + Pairs::step * first;
-  const index_t own = heads - ahead;
   const In* later = next + Pairs::step * first;
+  Out* later_out = next_out + Pairs::step * first;
   for (index_t head = 0; head < heads; ++head, in += in_stride, out += out_stride) {
-    const In* const soon = head < own ? in + ahead * in_stride : later;
-    later += head < own ? 0 : in_stride;
-    if constexpr (Pairs::step == 1) {
-      fetch<N * lanes>(soon);
-      fetch<N * lanes>(soon + pairs);
-    } else {
-      fetch<2 * N * lanes>(soon);
+    if (next != nullptr) {
+      fetch<Pairs, N, false, Real>(head < own ? in + ahead * in_stride : later, pairs);
+      later += head < own ? 0 : in_stride;
+      if (next_out != nullptr) {
+        fetch<Pairs, N, true, Real>(head < own ? out + ahead * out_stride : later_out, pairs);
+        later_out += head < own ? 0 : out_stride;
+      }
     }
-    simd::unroll<N>([&](auto k) POSENC_INLINE_LAMBDA {
-      registers[k].template turn<Streaming>(in + Pairs::step * k * lanes, out + Pairs::step * k * lanes, pairs, count);
-    });
+    Pairs::template turn_all<Streaming>(registers, in, out, pairs, count);
   }
 }
 
-/// Turns the first 2 * pairs elements of every head. `cos` and `sin` have `pairs` numbers each, the attention factor in
-/// them. Where the registers do not hold all of a token's cosines and sines, memory likes whole heads, one after another,
+/// Turns the first 2 * pairs elements of every head. `row` has `pairs` cosines and then as many sines, the attention factor
+/// in them. Where the registers do not hold all of a token's cosines and sines, memory likes whole heads, one after another,
 /// better than pieces of all heads again and again.
 ///
 /// All arguments are single words: a structure would be copied with wider loads than it was just stored with, and those wait
 /// until all stores before them are done, at memory's speed, twice a token.
 template <class Pairs, bool Streaming, class Real, class In, class Out>
-POSENC_NOINLINE void turn_heads(const Real* cos, const Real* sin, index_t pairs, index_t heads, const In* in,
-                                index_t in_stride, Out* out, index_t out_stride, const In* next) noexcept {
+POSENC_NOINLINE void turn_heads(const Real* row, index_t pairs, index_t heads, const In* in, index_t in_stride,
+                                Out* out, index_t out_stride, const In* next, Out* next_out) noexcept {
   constexpr index_t together = Pairs::together * simd::vec<Real>::lanes;
   // The hardware's own guesses end with each page of memory and with each run of heads. Two KiB ahead are best.
-  const index_t ahead = (std::max)(index_t{1}, index_t{2048} / (2 * pairs * index_t{sizeof(In)}));
+  const auto bytes = static_cast<std::uint64_t>(2 * pairs * index_t{sizeof(In)});
+  const index_t ahead =  // a division would show
+      (std::min)(heads, bytes <= 1024 ? index_t{2048} >> std::bit_width(bytes - 1) : index_t{1});
   const index_t run = Pairs::loads_are_free && pairs > together ? 1 : heads;
   for (index_t head = 0; head < heads; head += run) {
-    const head_rows<In, Out> rows{
-        run, in, in_stride, out, out_stride, run == heads ? next : in + in_stride, (std::min)(run, ahead)};
+    const index_t left = heads - ahead - head, passed = left < 0 ? -left : 0;
+    const head_rows<In, Out> rows{run,
+                                  in,
+                                  in_stride,
+                                  out,
+                                  out_stride,
+                                  left,
+                                  ahead,
+                                  next == nullptr ? nullptr : next + passed * in_stride,
+                                  next_out == nullptr ? nullptr : next_out + passed * out_stride};
     index_t i = 0;
     for (; i + together <= pairs; i += together)
-      turn_pairs<Pairs, Pairs::together, Streaming>(cos, sin, pairs, i, rows, full_register<Real>{});
+      turn_pairs<Pairs, Pairs::together, Streaming>(row, pairs, i, rows, full_register<Real>{});
     for_each_register<Real>(pairs - i, [&](index_t first, auto count) POSENC_INLINE_LAMBDA {
-      turn_pairs<Pairs, 1, Streaming>(cos, sin, pairs, i + first, rows, count);
+      turn_pairs<Pairs, 1, Streaming>(row, pairs, i + first, rows, count);
     });
     in += in_stride;
     out += out_stride;
@@ -169,31 +240,39 @@ bool can_stream(const Out* out, index_t out_stride, index_t pairs) noexcept {
          aligned(static_cast<std::uintptr_t>(pairs) * sizeof(Out));
 }
 
-template <class Pairs, class Real, class In, class Out>
+/// The same. `Streamed` are the pairs where stores stream, which the two ways turn to the same bits.
+template <class Pairs, class Streamed, class Real, class In, class Out>
 POSENC_ALWAYS_INLINE void turn_heads(const Real* row, index_t pairs, index_t heads, const In* in, index_t in_stride,
-                                     Out* out, index_t out_stride, store_mode store, const In* next) noexcept {
-  if (store == store_mode::streaming && static_cast<const void*>(in) != static_cast<const void*>(out) &&
-      can_stream<Real>(out, out_stride, pairs)) {
-    turn_heads<Pairs, true>(row, row + pairs, pairs, heads, in, in_stride, out, out_stride, next);
+                                     Out* out, index_t out_stride, store_mode store, const In* next,
+                                     Out* next_out) noexcept {
+  const bool in_place = static_cast<const void*>(in) == static_cast<const void*>(out);
+  if (store == store_mode::streaming && !in_place && can_stream<Real>(out, out_stride, pairs)) {
+    turn_heads<Streamed, true>(row, pairs, heads, in, in_stride, out, out_stride, next, static_cast<Out*>(nullptr));
   } else {
-    turn_heads<Pairs, false>(row, row + pairs, pairs, heads, in, in_stride, out, out_stride, next);
+    turn_heads<Pairs, false>(row, pairs, heads, in, in_stride, out, out_stride, next, in_place ? nullptr : next_out);
   }
 }
 
+template <class Real, class In, class Out>
+using neighbours =
+    std::conditional_t<std::is_same_v<Real, float> && simd::pairs_are_words<In> && simd::pairs_are_words<Out>,
+                       word_pairs<Real>, interleaved_pairs<Real>>;
+
 /// Whole heads of one token: dimensions `turned` turn by `row`, [cosines][sines]; the others keep their bits in place and
-/// are copied out of place. `next`: where the next token's heads begin, or null.
+/// are copied out of place. `next` and `next_out`: where the next token's heads begin, or null.
 template <class Real, class In, class Out>
 POSENC_ALWAYS_INLINE void turn_rotary(pairing how, dim_range turned, index_t head_dim, const Real* row, index_t heads,
                                       const In* in, index_t in_stride, Out* out, index_t out_stride, store_mode store,
-                                      const In* next) noexcept {
-  const index_t pairs = (turned.end - turned.begin) / 2;
-  const In* const later = (next == nullptr ? in : next) + turned.begin;
+                                      const In* next, Out* next_out) noexcept {
+  const index_t pairs = (turned.end - turned.begin) / 2, begin = turned.begin;
+  const In* const later = next == nullptr ? nullptr : next + begin;
+  Out* const later_out = next_out == nullptr ? nullptr : next_out + begin;
   if (how == pairing::half) {
-    turn_heads<half_pairs<Real>>(row, pairs, heads, in + turned.begin, in_stride, out + turned.begin, out_stride, store,
-                                 later);
+    turn_heads<half_pairs<Real>, half_pairs<Real>>(row, pairs, heads, in + begin, in_stride, out + begin, out_stride,
+                                                   store, later, later_out);
   } else {
-    turn_heads<interleaved_pairs<Real>>(row, pairs, heads, in + turned.begin, in_stride, out + turned.begin, out_stride,
-                                        store, later);
+    turn_heads<neighbours<Real, In, Out>, interleaved_pairs<Real>>(row, pairs, heads, in + begin, in_stride,
+                                                                   out + begin, out_stride, store, later, later_out);
   }
   if (static_cast<const void*>(in) == static_cast<const void*>(out)) return;
   if (turned.begin == 0 && turned.end == head_dim) return;

@@ -42,23 +42,53 @@ consteval bool check_rotate_types() {
 }
 
 template <class X>
-auto heads_of(X& x, token_role role, const char* name) {
+POSENC_ALWAYS_INLINE auto heads_of(X& x, token_role role, const char* name) {
   const auto view = as_view(x);
   using element = view_element<X&>;
   return rotated_heads<element, element>{view, view, role, name, name};
 }
 
 template <class In, class Out>
-auto heads_of(In& in, Out& out, token_role role, const char* name, const char* out_name = "out") {
+POSENC_ALWAYS_INLINE auto heads_of(In& in, Out& out, token_role role, const char* name, const char* out_name = "out") {
   return rotated_heads<view_element<In&>, view_element<Out&>>{as_view(in), as_view(out), role, name, out_name};
 }
 
 template <class Q, class QOut, class K, class KOut, class E, class Executor>
-void rotate_two(const rotated_heads<Q, QOut>& q, const rotated_heads<K, KOut>& k, const token_view& tokens,
-                const E& encoding, store_mode store, Executor& executor) {
+POSENC_NOINLINE void rotate_any_two(const rotated_heads<Q, QOut>& q, const rotated_heads<K, KOut>& k,
+                                    const token_view& tokens, const E& encoding, store_mode store, Executor& executor) {
   raise_if(check_rotation_pair(q, k, tokens, encoding));
   const rotation_shape shape{q.in.dim(), k.in.heads()};
   run_rotation<compute_type<QOut>>(tokens, q.in.batch(), encoding, rotation_op::rotate, shape, store, executor, q, k);
+}
+
+/// A decoding step's one token has a way of its own, whose heads need no memory: nothing takes their address, and where it
+/// returns false, with nothing done, other heads are made for the other way.
+template <class Q, class QOut, class K, class KOut, class E>
+POSENC_ALWAYS_INLINE bool rotate_token(const rotated_heads<Q, QOut>& q, const rotated_heads<K, KOut>& k,
+                                       const token_view& tokens, const E& encoding, store_mode store) {
+  if (!is_one_token(q, k, tokens)) return false;
+  raise_if(check_encoding(encoding, {q.in.heads(), k.in.heads(), q.in.dim(), &tokens, nullptr}));
+  turn_one_token<compute_type<QOut>>(tokens.position(0, 0, 0), encoding, rotation_op::rotate,
+                                     rotation_shape{q.in.dim(), k.in.heads()}, store, heads_of_token(q, 0, 0),
+                                     heads_of_token(k, 0, 0));
+  return true;
+}
+
+template <rotation_op Op, class In, class Out, class E>
+POSENC_ALWAYS_INLINE bool rotate_token(const rotated_heads<In, Out>& x, const token_view& tokens, const E& encoding,
+                                       const rotate_options& options) {
+  if (!is_one_token(x, tokens) || options.kv_heads != 0) return false;
+  raise_if(check_encoding(encoding, use_of(x, tokens, 0)));
+  turn_one_token<compute_type<Out>>(tokens.position(0, 0, 0), encoding, Op, rotation_shape{x.in.dim(), x.in.heads()},
+                                    options.store, heads_of_token(x, 0, 0));
+  return true;
+}
+
+template <class MakeQ, class MakeK, class E, class Executor>
+POSENC_ALWAYS_INLINE void rotate_two(MakeQ make_q, MakeK make_k, const token_view& tokens, const E& encoding,
+                                     store_mode store, Executor& executor) {
+  if (!rotate_token(make_q(), make_k(), tokens, encoding, store))
+    rotate_any_two(make_q(), make_k(), tokens, encoding, store, executor);
 }
 
 template <class Q, class QOut, class K, class KOut, class E>
@@ -69,11 +99,19 @@ consteval bool check_rotate_qk_types() {
 }
 
 template <rotation_op Op, class In, class Out, class E, class Executor>
-void rotate_one(const rotated_heads<In, Out>& x, const token_view& tokens, const E& encoding,
-                const rotate_options& options, Executor& executor) {
+POSENC_NOINLINE void rotate_any_one(const rotated_heads<In, Out>& x, const token_view& tokens, const E& encoding,
+                                    const rotate_options& options, Executor& executor) {
   raise_if(check_rotation(x, tokens, encoding, options.kv_heads));
   const rotation_shape shape{x.in.dim(), kv_heads_of(x, options.kv_heads)};
   run_rotation<compute_type<Out>>(tokens, x.in.batch(), encoding, Op, shape, options.store, executor, x);
+}
+
+/// `x` are the input and, if there is one, the output.
+template <rotation_op Op, class E, class Executor, class... X>
+POSENC_ALWAYS_INLINE void rotate_one(const token_view& tokens, const E& encoding, const rotate_options& options,
+                                     Executor& executor, X&... x) {
+  if (!rotate_token<Op>(heads_of(x..., options.role, "x"), tokens, encoding, options))
+    rotate_any_one<Op>(heads_of(x..., options.role, "x"), tokens, encoding, options, executor);
 }
 
 template <class In, class Out, class From, class To, class Executor>
@@ -92,8 +130,7 @@ template <class X, class E, class Executor = serial_executor>
 void rotate(X&& x, const token_view& tokens, const E& encoding, const rotate_options& options = {},
             Executor&& executor = {}) {
   if constexpr (detail::check_rotate_types<X&, X&, E>())
-    detail::rotate_one<rotation_op::rotate>(detail::heads_of(x, options.role, "x"), tokens, encoding, options,
-                                            executor);
+    detail::rotate_one<rotation_op::rotate>(tokens, encoding, options, executor, x);
 }
 
 /// out = A R x. `out` has the extents of x and is x itself or does not overlap it; float, half and bfloat16 mix.
@@ -101,8 +138,7 @@ template <class X, class Out, class E, class Executor = serial_executor>
 void rotate(X&& x, Out&& out, const token_view& tokens, const E& encoding, const rotate_options& options = {},
             Executor&& executor = {}) {
   if constexpr (detail::check_rotate_types<X&, Out&, E>())
-    detail::rotate_one<rotation_op::rotate>(detail::heads_of(x, out, options.role, "x"), tokens, encoding, options,
-                                            executor);
+    detail::rotate_one<rotation_op::rotate>(tokens, encoding, options, executor, x, out);
 }
 
 /// Queries and keys of the same tokens in place and in one pass, for which a token's cosines and sines are made once:
@@ -111,7 +147,8 @@ void rotate(X&& x, Out&& out, const token_view& tokens, const E& encoding, const
 template <class Q, class K, class E, class Executor = serial_executor>
 void rotate_qk(Q&& q, K&& k, const token_view& tokens, const E& encoding, Executor&& executor = {}) {
   if constexpr (detail::check_rotate_qk_types<Q&, Q&, K&, K&, E>())
-    detail::rotate_two(detail::heads_of(q, token_role::query, "q"), detail::heads_of(k, token_role::key, "k"), tokens,
+    detail::rotate_two([&]() POSENC_INLINE_LAMBDA { return detail::heads_of(q, token_role::query, "q"); },
+                       [&]() POSENC_INLINE_LAMBDA { return detail::heads_of(k, token_role::key, "k"); }, tokens,
                        encoding, store_mode::cached, executor);
 }
 
@@ -121,9 +158,10 @@ template <class Q, class K, class QOut, class KOut, class E, class Executor = se
 void rotate_qk(Q&& q, K&& k, QOut&& q_out, KOut&& k_out, const token_view& tokens, const E& encoding,
                const rotate_options& options, Executor&& executor = {}) {
   if constexpr (detail::check_rotate_qk_types<Q&, QOut&, K&, KOut&, E>())
-    detail::rotate_two(detail::heads_of(q, q_out, token_role::query, "q", "q_out"),
-                       detail::heads_of(k, k_out, token_role::key, "k", "k_out"), tokens, encoding, options.store,
-                       executor);
+    detail::rotate_two([&]()
+                           POSENC_INLINE_LAMBDA { return detail::heads_of(q, q_out, token_role::query, "q", "q_out"); },
+                       [&]() POSENC_INLINE_LAMBDA { return detail::heads_of(k, k_out, token_role::key, "k", "k_out"); },
+                       tokens, encoding, options.store, executor);
 }
 
 template <class Q, class K, class QOut, class KOut, class E, class Executor = serial_executor>
@@ -138,8 +176,7 @@ template <class X, class E, class Executor = serial_executor>
 void rotate_transposed(X&& x, const token_view& tokens, const E& encoding, const rotate_options& options = {},
                        Executor&& executor = {}) {
   if constexpr (detail::check_rotate_types<X&, X&, E>())
-    detail::rotate_one<rotation_op::transposed>(detail::heads_of(x, options.role, "x"), tokens, encoding, options,
-                                                executor);
+    detail::rotate_one<rotation_op::transposed>(tokens, encoding, options, executor, x);
 }
 
 /// out = A R^T x.
@@ -147,8 +184,7 @@ template <class X, class Out, class E, class Executor = serial_executor>
 void rotate_transposed(X&& x, Out&& out, const token_view& tokens, const E& encoding,
                        const rotate_options& options = {}, Executor&& executor = {}) {
   if constexpr (detail::check_rotate_types<X&, Out&, E>())
-    detail::rotate_one<rotation_op::transposed>(detail::heads_of(x, out, options.role, "x"), tokens, encoding, options,
-                                                executor);
+    detail::rotate_one<rotation_op::transposed>(tokens, encoding, options, executor, x, out);
 }
 
 /// x = R^T x / A, in place: undoes `rotate`, up to rounding.
@@ -156,8 +192,7 @@ template <class X, class E, class Executor = serial_executor>
 void unrotate(X&& x, const token_view& tokens, const E& encoding, const rotate_options& options = {},
               Executor&& executor = {}) {
   if constexpr (detail::check_rotate_types<X&, X&, E>())
-    detail::rotate_one<rotation_op::inverse>(detail::heads_of(x, options.role, "x"), tokens, encoding, options,
-                                             executor);
+    detail::rotate_one<rotation_op::inverse>(tokens, encoding, options, executor, x);
 }
 
 /// out = R^T x / A.
@@ -165,8 +200,7 @@ template <class X, class Out, class E, class Executor = serial_executor>
 void unrotate(X&& x, Out&& out, const token_view& tokens, const E& encoding, const rotate_options& options = {},
               Executor&& executor = {}) {
   if constexpr (detail::check_rotate_types<X&, Out&, E>())
-    detail::rotate_one<rotation_op::inverse>(detail::heads_of(x, out, options.role, "x"), tokens, encoding, options,
-                                             executor);
+    detail::rotate_one<rotation_op::inverse>(tokens, encoding, options, executor, x, out);
 }
 
 /// Keys that `from` rotated at the positions of `tokens` become keys that `to` rotates at those positions + shift (on every

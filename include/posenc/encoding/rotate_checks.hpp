@@ -2,6 +2,7 @@
 #ifndef POSENC_ENCODING_ROTATE_CHECKS_HPP
 #define POSENC_ENCODING_ROTATE_CHECKS_HPP
 
+#include <cstdint>
 #include <type_traits>
 
 #include "../attention/checks.hpp"
@@ -95,6 +96,87 @@ bool is_plain(const rotated_heads<In, Out>& x, const token_view& tokens) noexcep
   return is_plain(x.out) && !overlaps(x.out, x.in);
 }
 
+/// All heads of one token.
+template <class In, class Out>
+struct token_heads {
+  const In* in;
+  Out* out;
+  index_t in_stride, out_stride;
+  index_t heads;
+  const In* next;  ///< where the heads of the token begin that comes after this one, or these; null: memory is ready
+  Out* next_out;   ///< the same of the output
+  token_role role;
+};
+
+template <class In, class Out>
+POSENC_ALWAYS_INLINE auto heads_of_token(const rotated_heads<In, Out>& x, index_t b, index_t t) noexcept {
+  using element = std::remove_const_t<In>;
+  const element* const in = x.in.row(b, 0, t);
+  Out* const out = x.out.row(b, 0, t);
+  const bool last = t + 1 >= x.in.tokens();
+  return token_heads<element, Out>{in,
+                                   out,
+                                   x.in.stride(1),
+                                   x.out.stride(1),
+                                   x.in.heads(),
+                                   last ? in : in + x.in.stride(2),
+                                   last ? out : out + x.out.stride(2),
+                                   x.role};
+}
+
+/// How many elements the heads of the only token reach over, if the view has one and is sound, else 0. What decoding does
+/// for each layer of each token is so short that checks show: this one is for it, has neither loops nor calls, and
+/// leaves the view in registers.
+template <class T>
+POSENC_ALWAYS_INLINE index_t reach_of_one_token(const tensor_view<T>& x) noexcept {
+  constexpr index_t limit = index_t{1} << 31;  // within so much nothing wraps
+  const index_t heads = x.heads(), dim = x.dim(), stride = heads == 1 ? x.dim() : x.stride(1);
+  const bool sound = x.data_handle() != nullptr && x.batch() == 1 && x.tokens() == 1 && x.stride(3) == 1 &&
+                     heads >= 1 && heads < limit && dim >= 1 && stride >= dim && stride < limit;
+  return sound ? (heads - 1) * stride + dim : 0;
+}
+
+/// The memory [first, last) in bytes.
+struct memory_range {
+  std::uintptr_t first, last;
+
+  template <class T>
+  POSENC_ALWAYS_INLINE memory_range(const T* data, index_t elements) noexcept
+      : first(reinterpret_cast<std::uintptr_t>(data)),
+        last(first + static_cast<std::uintptr_t>(elements) * sizeof(T)) {}
+  friend POSENC_ALWAYS_INLINE bool meet(const memory_range& a, const memory_range& b) noexcept {
+    return a.first < b.last && b.first < a.last;
+  }
+};
+
+/// Whether all is right with heads of one token, at a position that is the only thing that is said of it.
+/// False says nothing.
+template <class In, class Out>
+POSENC_ALWAYS_INLINE bool is_one_token(const rotated_heads<In, Out>& x, const token_view& tokens) noexcept {
+  if (tokens.count() != 1 || !tokens.counts_up() || tokens.has_order() || tokens.has_documents() ||
+      tokens.has_cu_seqlens() || tokens.axes() != 1 || tokens.batch() != 1 || !is_position(tokens.position(0, 0, 0)))
+    return false;
+  const index_t reach = reach_of_one_token(x.in), out_reach = reach_of_one_token(x.out);
+  if (reach == 0 || out_reach == 0 || x.in.heads() != x.out.heads() || x.in.dim() != x.out.dim()) return false;
+  const memory_range in(x.in.data_handle(), reach), out(x.out.data_handle(), out_reach);
+  const bool same = std::is_same_v<std::remove_cv_t<In>, Out> && in.first == out.first && reach == out_reach;
+  return same || !meet(in, out);
+}
+
+/// The same of queries and keys together.
+template <class Q, class QOut, class K, class KOut>
+POSENC_ALWAYS_INLINE bool is_one_token(const rotated_heads<Q, QOut>& q, const rotated_heads<K, KOut>& k,
+                                       const token_view& tokens) noexcept {
+  if (!is_one_token(q, tokens) || !is_one_token(k, tokens) || q.in.dim() != k.in.dim() ||
+      q.in.heads() % k.in.heads() != 0)
+    return false;
+  const memory_range q_in(q.in.data_handle(), reach_of_one_token(q.in)),
+      k_in(k.in.data_handle(), reach_of_one_token(k.in));
+  const memory_range q_out(q.out.data_handle(), reach_of_one_token(q.out)),
+      k_out(k.out.data_handle(), reach_of_one_token(k.out));
+  return !meet(q_out, k_out) && !meet(q_out, k_in) && !meet(k_out, q_in);
+}
+
 template <class In, class Out>
 maybe_error check_heads(const rotated_heads<In, Out>& x, const token_view& tokens) noexcept {
   if (is_plain(x, tokens)) return {};
@@ -120,7 +202,7 @@ maybe_error check_heads(const rotated_heads<In, Out>& x, const token_view& token
 
 /// Key heads that a rotation sees, for a tensor of its own.
 template <class In, class Out>
-index_t kv_heads_of(const rotated_heads<In, Out>& x, index_t given) noexcept {
+POSENC_ALWAYS_INLINE index_t kv_heads_of(const rotated_heads<In, Out>& x, index_t given) noexcept {
   return given == 0 ? x.in.heads() : given;
 }
 
@@ -131,17 +213,24 @@ maybe_error check_kv_heads(const rotated_heads<In, Out>& x, index_t given) noexc
                     given, x.in.heads(), x.in_name);
 }
 
-template <rotary_encoding E, class In, class Out>
-maybe_error check_rotation(const rotated_heads<In, Out>& x, const token_view& tokens, const E& encoding,
-                           index_t kv_heads) noexcept {
-  if (maybe_error e = check_heads(x, tokens)) return e;
-  if (maybe_error e = check_kv_heads(x, kv_heads)) return e;
+/// What an encoding sees of a call with one tensor.
+template <class In, class Out>
+POSENC_ALWAYS_INLINE encoding_use use_of(const rotated_heads<In, Out>& x, const token_view& tokens,
+                                         index_t kv_heads) noexcept {
   encoding_use use;
   if (x.role == token_role::query) use.heads = x.in.heads();
   use.kv_heads = kv_heads_of(x, kv_heads);
   use.dim = x.in.dim();
   use.q_tokens = &tokens;
-  return check_encoding(encoding, use);
+  return use;
+}
+
+template <rotary_encoding E, class In, class Out>
+maybe_error check_rotation(const rotated_heads<In, Out>& x, const token_view& tokens, const E& encoding,
+                           index_t kv_heads) noexcept {
+  if (maybe_error e = check_heads(x, tokens)) return e;
+  if (maybe_error e = check_kv_heads(x, kv_heads)) return e;
+  return check_encoding(encoding, use_of(x, tokens, kv_heads));
 }
 
 /// Queries and keys of the same tokens.

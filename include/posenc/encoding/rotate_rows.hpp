@@ -32,7 +32,7 @@ concept has_rotate_heads = requires(const E& e, rotation_shape s, const Real* ro
 template <class E, class Real, class In, class Out>
 concept has_streaming_heads =
     requires(const E& e, rotation_shape s, const Real* row, index_t n, const In* in, Out* out) {
-      e.rotate_heads(s, row, n, in, n, out, n, store_mode::streaming, in);
+      e.rotate_heads(s, row, n, in, n, out, n, store_mode::streaming, in, out);
     };
 
 /// The dimensions that may come out changed. What `rotated_dims` says is about turning; something else may scale the others.
@@ -77,25 +77,40 @@ POSENC_ALWAYS_INLINE void turn_head(const In* in, Out* out, index_t head_dim, di
 
 /// Turns all heads of one token.
 template <class Real, class E, class In, class Out>
-void turn_token(const E& encoding, const rotation_shape& shape, const Real* row, const rotated_heads<In, Out>& x,
-                index_t b, index_t t, store_mode store, Real* spare) {
-  using element = std::remove_const_t<In>;
-  const element* in = x.in.row(b, 0, t);
-  Out* out = x.out.row(b, 0, t);
-  const index_t heads = x.in.heads(), in_stride = x.in.stride(1), out_stride = x.out.stride(1);
+POSENC_ALWAYS_INLINE void turn_token(const E& encoding, const rotation_shape& shape, const Real* row,
+                                     const token_heads<In, Out>& x, store_mode store, Real* spare) {
   static_cast<void>(store);
-  if constexpr (has_streaming_heads<E, Real, element, Out>) {
-    const element* const next = t + 1 < x.in.tokens() ? in + x.in.stride(2) : in;
-    encoding.rotate_heads(shape, row, heads, in, in_stride, out, out_stride, store, next);
-  } else if constexpr (has_rotate_heads<E, Real, element, Out>) {
-    encoding.rotate_heads(shape, row, heads, in, in_stride, out, out_stride);
+  if constexpr (has_streaming_heads<E, Real, In, Out>) {
+    encoding.rotate_heads(shape, row, x.heads, x.in, x.in_stride, x.out, x.out_stride, store, x.next, x.next_out);
+  } else if constexpr (has_rotate_heads<E, Real, In, Out>) {
+    encoding.rotate_heads(shape, row, x.heads, x.in, x.in_stride, x.out, x.out_stride);
   } else {
-    const index_t group = heads / shape.kv_heads;
-    const dim_range changed = changed_dims_of<E, Real, element, Out>(encoding, shape);
-    for (index_t h = 0; h < heads; ++h, in += in_stride, out += out_stride)
-      turn_head(in, out, shape.head_dim, changed, spare,
+    const index_t group = x.heads / shape.kv_heads;
+    const dim_range changed = changed_dims_of<E, Real, In, Out>(encoding, shape);
+    for (index_t h = 0; h < x.heads; ++h)
+      turn_head(x.in + h * x.in_stride, x.out + h * x.out_stride, shape.head_dim, changed, spare,
                 [&](Real* head) { encoding.apply_rotation(shape, row, h / group, head); });
   }
+}
+
+/// One token, all of whose heads come as single words: a structure that is copied with wider loads than it was just stored
+/// with waits until all stores before it are done, those of the former call, and that takes longer than all checks.
+template <class Real, class E, class... Heads>
+POSENC_NOINLINE void turn_one_token(double position, const E& encoding, rotation_op op, rotation_shape shape,
+                                    store_mode store, Heads... heads) {
+  const index_t size = encoding.rotation_size(shape);
+  row_memory<Real> memory(size + shape.head_dim);
+  Real* const row = memory.data();
+  bool ready = false;
+  const auto turn = [&](const auto& x) POSENC_INLINE_LAMBDA {
+    if (!ready || depends_on_role<E>())
+      encoding.prepare_rotation(shape, position_span(&position, 1), {x.role, op}, row);
+    ready = true;
+    turn_token(encoding, shape, static_cast<const Real*>(row), x, store, row + size);
+  };
+  ((heads.next = nullptr), ...);  // what has just been projected is in the caches
+  (turn(heads), ...);
+  if (store == store_mode::streaming) simd::streaming_fence();
 }
 
 /// The tokens of a call, one step for each token of each row of the batch. Rows that share their description come one
@@ -141,7 +156,6 @@ struct token_walk {
 /// does not change a bit.
 template <class Executor, class F>
 void run_steps(index_t steps, index_t bytes_a_step, Executor& executor, F&& f) {
-  if (steps == 1) return f(index_t{0}, index_t{1});
   constexpr index_t worth_a_task = 256 * 1024;
   const index_t piece = (std::max)(index_t{1}, worth_a_task / (std::max)(index_t{1}, bytes_a_step));
   const index_t tasks = (steps + piece - 1) / piece;
@@ -174,7 +188,8 @@ POSENC_NOINLINE void run_rotation(const token_view& tokens, index_t batch, const
           encoding.prepare_rotation(shape, position_span(position, static_cast<std::size_t>(tokens.axes())),
                                     {x.role, op}, row);
         ready = true;
-        for (index_t b = begin; b < end; ++b) turn_token(encoding, shape, row, x, b, token, store, row + size);
+        for (index_t b = begin; b < end; ++b)
+          turn_token(encoding, shape, static_cast<const Real*>(row), heads_of_token(x, b, token), store, row + size);
       };
       (turn(heads), ...);
     });

@@ -44,6 +44,39 @@ POSENC_ALWAYS_INLINE void store_lanes(T* to, simd::vec<Real> v, Count count) noe
   }
 }
 
+/// Several registers that lie one after another.
+template <bool Streaming = false, class Real, int N, class T, class Count>
+POSENC_ALWAYS_INLINE void store_lanes(T* to, const simd::vec<Real> (&v)[N], Count count) noexcept {
+  constexpr index_t lanes = simd::vec<Real>::lanes;
+  if constexpr (N == 2 && !Streaming && std::is_same_v<Count, full_register<Real>>) {
+    simd::store_as(to, v[0], v[1]);
+  } else {
+    simd::unroll<N>([&](auto i) POSENC_INLINE_LAMBDA { store_lanes<Streaming>(to + i * lanes, v[i], count); });
+  }
+}
+
+/// `count` pairs of neighbours that are halves of a word; the lanes after them are 0.
+template <class Real, class T, class Count>
+POSENC_ALWAYS_INLINE void load_lane_pairs(const T* from, simd::vec<Real>& x, simd::vec<Real>& y, Count count) noexcept {
+  if constexpr (std::is_same_v<Count, full_register<Real>>) {
+    simd::load_pairs(from, x, y);
+  } else {
+    T part[2 * simd::vec<Real>::lanes] = {};
+    std::memcpy(static_cast<void*>(part), from, 2 * static_cast<std::size_t>(count) * sizeof(T));
+    simd::load_pairs(static_cast<const T*>(part), x, y);
+  }
+}
+template <class Real, class T, class Count>
+POSENC_ALWAYS_INLINE void store_lane_pairs(T* to, simd::vec<Real> x, simd::vec<Real> y, Count count) noexcept {
+  if constexpr (std::is_same_v<Count, full_register<Real>>) {
+    simd::store_pairs(to, x, y);
+  } else {
+    T part[2 * simd::vec<Real>::lanes];
+    simd::store_pairs(static_cast<T*>(part), x, y);
+    std::memcpy(static_cast<void*>(to), part, 2 * static_cast<std::size_t>(count) * sizeof(T));
+  }
+}
+
 /// Calls f(first, count) for the pieces of a row of n elements: full registers, then what is left.
 template <class Real, class F>
 POSENC_ALWAYS_INLINE void for_each_register(index_t n, F&& f) {

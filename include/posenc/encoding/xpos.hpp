@@ -117,9 +117,9 @@ class xpos {
 
   template <class Real, class In, class Out>
   void rotate_heads(rotation_shape shape, const Real* row, index_t heads, const In* in, index_t in_stride, Out* out,
-                    index_t out_stride, store_mode store = store_mode::cached,
-                    const In* next = nullptr) const noexcept {
-    rope_.rotate_heads(shape, row, heads, in, in_stride, out, out_stride, store, next);
+                    index_t out_stride, store_mode store = store_mode::cached, const In* next = nullptr,
+                    Out* next_out = nullptr) const noexcept {
+    rope_.rotate_heads(shape, row, heads, in, in_stride, out, out_stride, store, next, next_out);
   }
 
  private:

@@ -134,14 +134,50 @@ POSENC_ALWAYS_INLINE floats<Real> load_bfloat16(const std::uint16_t* from) noexc
   return backend::bit_cast_vector<floats<Real>>(load_words<Real>(from) << 16);
 }
 
-POSENC_ALWAYS_INLINE void store_bfloat16(std::uint16_t* to, vec<float> v) noexcept {
-#if defined(POSENC_DETAIL_HAS_BFLOAT16)
-  if (backend::float_to_bfloat16(to, v.r)) return;
-#endif
+/// The bits of the nearest bfloat16 numbers, in the lower halves.
+POSENC_ALWAYS_INLINE words<float> bfloat16_words(vec<float> v) noexcept {
   using bits_type = words<float>;
   const auto bits = backend::bit_cast_vector<bits_type>(v.r);
   const bits_type nearest = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16, nan = (bits >> 16) | 0x40u;
-  store_words(to, (bits & 0x7fff'ffffu) > 0x7f80'0000u ? nan : nearest);
+  return (bits & 0x7fff'ffffu) > 0x7f80'0000u ? nan : nearest;
+}
+
+POSENC_ALWAYS_INLINE void store_bfloat16(std::uint16_t* to, vec<float> v) noexcept {
+#if defined(POSENC_DETAIL_HAS_BFLOAT16)
+  if (lanes_like<std::uint16_t, float> nearest; backend::to_bfloat16(v.r, nearest)) return backend::store(to, nearest);
+#endif
+  store_words(to, bfloat16_words(v));
+}
+
+/// Two registers one after the other.
+POSENC_ALWAYS_INLINE void store_bfloat16(std::uint16_t* to, vec<float> low, vec<float> high) noexcept {
+#if defined(POSENC_DETAIL_HAS_BFLOAT16)
+  if (backend::vector<std::uint16_t> nearest; backend::to_bfloat16(low.r, high.r, nearest))
+    return backend::store(to, nearest);
+#endif
+  store_words(to, bfloat16_words(low));
+  store_words(to + vec<float>::lanes, bfloat16_words(high));
+}
+
+/// even[0], odd[0], even[1], odd[1], ...: the two numbers of a pair share a word.
+POSENC_ALWAYS_INLINE void store_bfloat16_pairs(std::uint16_t* to, vec<float> even, vec<float> odd) noexcept {
+#if defined(POSENC_DETAIL_HAS_BFLOAT16)
+  if (backend::vector<std::uint16_t> nearest; backend::to_bfloat16(even.r, odd.r, nearest)) {
+    constexpr int n = vec<float>::lanes;
+    return [&]<int... Index>(std::integer_sequence<int, Index...>) POSENC_INLINE_LAMBDA {
+      using lanes = backend::vector<std::uint16_t>;
+      backend::store(to, lanes(__builtin_shufflevector(nearest, nearest, (Index / 2 + Index % 2 * n)...)));
+    }(std::make_integer_sequence<int, 2 * n>{});
+  }
+#endif
+  const words<float> both = bfloat16_words(even) | (bfloat16_words(odd) << 16);
+  backend::store(to, backend::bit_cast_vector<backend::vector<std::uint16_t>>(both));
+}
+
+POSENC_ALWAYS_INLINE void load_bfloat16_pairs(const std::uint16_t* from, vec<float>& even, vec<float>& odd) noexcept {
+  const auto both = backend::bit_cast_vector<words<float>>(backend::load<backend::vector<std::uint16_t>>(from));
+  even = vec<float>(backend::bit_cast_vector<backend::vector<float>>(both << 16));
+  odd = vec<float>(backend::bit_cast_vector<backend::vector<float>>(both & 0xffff'0000u));
 }
 
 /// 16-bit elements as integers; through a type that may alias them.
@@ -192,6 +228,34 @@ POSENC_ALWAYS_INLINE void store_as(T* to, vec<Real> v) noexcept {
   }
 }
 
+/// The same of two registers, `low` first.
+template <scalar T, std::floating_point Real>
+POSENC_ALWAYS_INLINE void store_as(T* to, vec<Real> low, vec<Real> high) noexcept {
+  if constexpr (dtype_of<T> == dtype::bfloat16 && std::same_as<Real, float>) {
+    detail::store_bfloat16(detail::as_words(to), low, high);
+  } else {
+    store_as(to, low);
+    store_as(to + vec<Real>::lanes, high);
+  }
+}
+
+/// Whether two neighbours, the numbers of a pair, come apart and go together again as halves of one word, without moving
+/// lanes.
+template <class T>
+inline constexpr bool pairs_are_words = dtype_of<T> == dtype::bfloat16 && std::endian::native == std::endian::little;
+
+/// 2 * lanes elements as those with even numbers and those with odd ones.
+template <scalar T>
+  requires pairs_are_words<T>
+POSENC_ALWAYS_INLINE void load_pairs(const T* from, vec<float>& even, vec<float>& odd) noexcept {
+  detail::load_bfloat16_pairs(detail::as_words(from), even, odd);
+}
+template <scalar T>
+  requires pairs_are_words<T>
+POSENC_ALWAYS_INLINE void store_pairs(T* to, vec<float> even, vec<float> odd) noexcept {
+  detail::store_bfloat16_pairs(detail::as_words(to), even, odd);
+}
+
 /// Two registers of doubles as one of floats, rounded: a store of whole registers, which loads of whole registers can take
 /// their numbers from before it is done.
 POSENC_ALWAYS_INLINE vec<float> join(vec<double> low, vec<double> high) noexcept {
@@ -208,12 +272,15 @@ POSENC_ALWAYS_INLINE void store_streaming_as(T* to, vec<Real> v) noexcept {
   if constexpr (dtype_of<T> == dtype_of<Real>) {
     store_streaming(to, v);
   } else {
-    using unsigned_integer = std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint32_t>;
-    using lanes = detail::lanes_like<unsigned_integer, Real>;
-    alignas(sizeof(lanes)) unsigned char elements[sizeof(lanes)];
+    constexpr int bytes = vec<Real>::lanes * static_cast<int>(sizeof(T));
+    alignas(bytes) unsigned char elements[bytes];
     store_as(reinterpret_cast<T*>(elements), v);
 #if defined(POSENC_DETAIL_HAS_STREAMING)
-    backend::store_streaming(to, backend::load<lanes>(reinterpret_cast<const unsigned_integer*>(elements)));
+    // More than a register, where elements are wider than the register's.
+    constexpr int piece = bytes < backend::register_bytes ? bytes : backend::register_bytes;
+    for (int at = 0; at < bytes; at += piece)
+      backend::store_streaming(reinterpret_cast<unsigned char*>(to) + at,
+                               backend::load<backend::vector<unsigned char, piece>>(elements + at));
 #else
     std::memcpy(static_cast<void*>(to), elements, sizeof elements);
 #endif

@@ -68,10 +68,10 @@ POSENC_ALWAYS_INLINE vector<float> half_to_float(const std::uint16_t* from) noex
   return (vector<float>)_mm512_maskz_cvtph_ps(static_cast<__mmask16>(-1),
                                               _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
 }
+// Stored as 16-bit lanes, and without a word on exceptions, compilers convert right into memory: an instruction less.
 POSENC_ALWAYS_INLINE void float_to_half(std::uint16_t* to, vector<float> v) noexcept {
-  _mm256_storeu_si256(
-      reinterpret_cast<__m256i*>(to),
-      _mm512_maskz_cvtps_ph(static_cast<__mmask16>(-1), (__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  store(to, (vector<std::uint16_t, 32>)_mm512_maskz_cvtps_ph(static_cast<__mmask16>(-1), (__m512)v,
+                                                             _MM_FROUND_TO_NEAREST_INT));
 }
 
 #define POSENC_DETAIL_HAS_WIDEN 1
@@ -87,15 +87,25 @@ POSENC_ALWAYS_INLINE void narrow(std::uint16_t* to, vector<std::uint32_t> v) noe
 
 #if defined(__AVX512BF16__)
 #define POSENC_DETAIL_HAS_BFLOAT16 1
-/// False, with nothing written, if there is a denormal number: the instruction takes those for 0.
-POSENC_ALWAYS_INLINE bool float_to_bfloat16(std::uint16_t* to, vector<float> v) noexcept {
-  // By integers: where the mode takes denormal numbers for 0, the instruction that classifies numbers does so too.
+/// By integers: where the mode takes denormal numbers for 0, the instruction that classifies numbers does so too.
+POSENC_ALWAYS_INLINE bool has_denormal(vector<float> v) noexcept {
   const __m512i bits = _mm512_castps_si512((__m512)v);
   const __mmask16 low = _mm512_testn_epi32_mask(bits, _mm512_set1_epi32(0x7f80'0000));
-  if (_mm512_mask_test_epi32_mask(low, bits, _mm512_set1_epi32(0x007f'ffff)) != 0) return false;
-  const __m256bh nearest = _mm512_cvtneps_pbh((__m512)v);
-  std::memcpy(to, &nearest, sizeof nearest);
-  return true;
+  return _mm512_mask_test_epi32_mask(low, bits, _mm512_set1_epi32(0x007f'ffff)) != 0;
+}
+/// The nearest numbers of one register, or of two, `low` first, which takes fewer instructions than twice. False if there
+/// is a denormal number: the instruction takes those for 0, and where nothing comes out as 0 there is none.
+POSENC_ALWAYS_INLINE bool to_bfloat16(vector<float> v, vector<std::uint16_t, 32>& nearest) noexcept {
+  const __m256i rounded = (__m256i)_mm512_cvtneps_pbh((__m512)v);
+  nearest = (vector<std::uint16_t, 32>)rounded;
+  const bool zeros = _mm256_testn_epi16_mask(rounded, _mm256_set1_epi16(0x7fff)) != 0;
+  return !__builtin_expect(zeros, false) || !has_denormal(v);
+}
+POSENC_ALWAYS_INLINE bool to_bfloat16(vector<float> low, vector<float> high, vector<std::uint16_t>& nearest) noexcept {
+  const __m512i rounded = (__m512i)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+  nearest = (vector<std::uint16_t>)rounded;
+  const bool zeros = _mm512_testn_epi16_mask(rounded, _mm512_set1_epi16(0x7fff)) != 0;
+  return !__builtin_expect(zeros, false) || !(has_denormal(low) || has_denormal(high));
 }
 #endif
 #elif defined(POSENC_ISA_AVX2)
@@ -111,7 +121,7 @@ POSENC_ALWAYS_INLINE vector<float> half_to_float(const std::uint16_t* from) noex
   return (vector<float>)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
 }
 POSENC_ALWAYS_INLINE void float_to_half(std::uint16_t* to, vector<float> v) noexcept {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT));
+  store(to, (vector<std::uint16_t, 16>)_mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT));
 }
 #define POSENC_DETAIL_HAS_WIDEN 1
 POSENC_ALWAYS_INLINE vector<std::uint32_t> widen(const std::uint16_t* from) noexcept {
