@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streaming stores give the same bits as others, aligned or not.
 #include <gtest/gtest.h>
+#include <posenc/encoding/cos_sin_tables.hpp>
 #include <posenc/encoding/rotate.hpp>
+#include <posenc/encoding/xpos.hpp>
 
 #include <new>
 #include <vector>
@@ -33,6 +35,12 @@ class aligned_memory {
   T* data_;
   T* from_;
 };
+
+// The encodings that have the choice: a changed signature would lose it without a word.
+template <class E>
+constexpr bool streams = posenc::detail::has_streaming_heads<E, float, posenc::half, posenc::bfloat16> &&
+                         posenc::detail::has_streaming_heads<E, double, double, double>;
+static_assert(streams<rope> && streams<posenc::xpos> && streams<posenc::cos_sin_tables<float>>);
 
 template <class T>
 struct Streaming : testing::Test {};
