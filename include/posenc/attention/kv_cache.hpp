@@ -2,12 +2,13 @@
 #ifndef POSENC_ATTENTION_KV_CACHE_HPP
 #define POSENC_ATTENTION_KV_CACHE_HPP
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <vector>
 
+#include "../core/number_list.hpp"
 #include "attention.hpp"
 #include "fingerprint.hpp"
 
@@ -164,13 +165,13 @@ class kv_cache {
  private:
   struct cache_block {
     detail::key_tokens tokens;
-    std::unique_ptr<double[]> positions;
+    detail::number_list<double> positions;
     detail::aligned_array<T> data;
-    std::vector<std::uint8_t> finite;
-    std::vector<double> longest;
+    detail::number_list<std::uint8_t> finite;
+    detail::number_list<double> longest;
   };
   struct one_sequence {
-    std::vector<std::unique_ptr<cache_block>> blocks;
+    std::vector<cache_block> blocks;
     index_t length = 0;
     bool whole_positions = true;
   };
@@ -181,22 +182,22 @@ class kv_cache {
   }
 
   const cache_block& block_at(index_t sequence, index_t block) const noexcept {
-    return *sequences_[static_cast<std::size_t>(sequence)].blocks[static_cast<std::size_t>(block)];
+    return sequences_[static_cast<std::size_t>(sequence)].blocks[static_cast<std::size_t>(block)];
   }
 
   /// The block that takes token `length` of the sequence, emptied if that is its first one.
   cache_block& open_block(one_sequence& sequence, index_t length) {
     const auto at = static_cast<std::size_t>(length / block_keys);
     if (at == sequence.blocks.size()) {
-      auto block = std::make_unique<cache_block>();
+      cache_block block;
       const auto heads = static_cast<std::size_t>(shape_.kv_heads);
-      block->positions = std::make_unique<double[]>(static_cast<std::size_t>(shape_.axes * block_keys));
-      block->data = detail::make_aligned_array<T>(shape_.kv_heads * layout().elements());
-      block->finite.assign(heads, 1);
-      block->longest.assign(heads, 0);
+      block.positions.extend(static_cast<std::size_t>(shape_.axes * block_keys));
+      block.data = detail::make_aligned_array<T>(shape_.kv_heads * layout().elements());
+      block.finite.extend(heads);
+      block.longest.extend(heads);
       sequence.blocks.push_back(std::move(block));
     }
-    cache_block& block = *sequence.blocks[at];
+    cache_block& block = sequence.blocks[at];
     if (length % block_keys == 0) {
       block.tokens = detail::key_tokens{};
       block.tokens.first_index = length;
@@ -265,9 +266,9 @@ class kv_cache {
     has_documents_ = tokens.has_documents();
     for (index_t first = 0, n = 0; first < k.tokens(); first += n) {
       const index_t slot = to.length % block_keys, left = k.tokens() - first;
-      cache_block& block = *to.blocks[static_cast<std::size_t>(to.length / block_keys)];
+      cache_block& block = to.blocks[static_cast<std::size_t>(to.length / block_keys)];
       n = left < block_keys - slot ? left : block_keys - slot;
-      block.tokens.append(tokens, 0, first, n, block.positions.get());
+      block.tokens.append(tokens, 0, first, n, block.positions.data());
       for (index_t axis = 0; axis < shape_.axes; ++axis)
         for (index_t j = slot; j < slot + n; ++j) {
           const double position = block.positions[static_cast<std::size_t>(axis * block_keys + j)];
