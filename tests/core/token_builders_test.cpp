@@ -119,6 +119,17 @@ TEST(AttentionMask, AnyArithmeticType) {
   EXPECT_EQ(posenc::from_attention_mask(static_cast<const int*>(nullptr), 0, 2).positions, doubles{});
 }
 
+TEST(AttentionMask, CountsThatCannotBeAreErrors) {
+  const int mask[] = {1};
+  POSENC_EXPECT_ERROR(posenc::from_attention_mask(mask, -1, 1), errc::invalid_shape, "batch: is -1");
+  POSENC_EXPECT_ERROR(posenc::from_attention_mask(mask, 1, -2), errc::invalid_shape, "count: is -2");
+  constexpr posenc::index_t huge = posenc::index_t{1} << 62;
+  POSENC_EXPECT_ERROR(posenc::opt_positions(mask, huge, huge), errc::invalid_shape, "count: is 4611686018427387904");
+  const posenc::index_t bounds[] = {0, huge};
+  POSENC_EXPECT_ERROR(posenc::ragged_sequences(bounds), errc::invalid_value,
+                      "cu_seqlens: has 4611686018427387904 at 1");
+}
+
 TEST(RobertaPositions, CountFromPaddingIndexPlusOne) {
   const int mask[] = {1, 1, 1, 0, 0, 0, 1, 1, 0, 1};
   const token_list tokens = posenc::roberta_positions(mask, 2, 5, 1);

@@ -123,8 +123,10 @@ TEST(FrequencyLadder, EqualityIsByBitsOfFrequenciesAndAttentionFactor) {
 
 TEST(FrequencyLadder, ReplacingKeepsTheNumberOfPairs) {
   const frequency_ladder ladder(8);
-  POSENC_EXPECT_ERROR(ladder.with_inv_freq({1.0, 2.0}), errc::invalid_shape, "inv_freq: has 2 elements; allowed: 4");
-  POSENC_EXPECT_ERROR(ladder.with_inv_freq({1.0, 2.0, 3.0, -4.0}), errc::invalid_value, "inv_freq: [3] is -4");
+  POSENC_EXPECT_ERROR(ladder.with_inv_freq(std::vector<double>{1.0, 2.0}), errc::invalid_shape,
+                      "inv_freq: has 2 elements; allowed: 4");
+  POSENC_EXPECT_ERROR(ladder.with_inv_freq(std::vector<double>{1.0, 2.0, 3.0, -4.0}), errc::invalid_value,
+                      "inv_freq: [3] is -4");
   for (const double& bad : not_positive()) {
     POSENC_EXPECT_ERROR(ladder.with_attention_factor(bad), errc::invalid_value, "attention_factor: is ");
   }

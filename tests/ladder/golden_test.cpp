@@ -87,7 +87,7 @@ TEST(Golden, FrequenciesAndAttentionFactors) {
     EXPECT_LE(largest_relative_deviation(ladder, c.at("inv_freq")), bound);
     const double attention_factor = c.at("attention_factor");
     EXPECT_NEAR(ladder.attention_factor(), attention_factor, bound * attention_factor);
-    kinds.insert(ladder.provenance().empty() ? "plain" : ladder.provenance()[0].name);
+    kinds.insert(ladder.provenance().empty() ? "plain" : ladder.provenance()[0].name.c_str());
   }
   EXPECT_EQ(kinds, (std::set<std::string>{"llama3", "ntk_aware", "plain", "position_interpolation", "yarn"}));
 }

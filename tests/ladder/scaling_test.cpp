@@ -242,7 +242,7 @@ TYPED_TEST(EveryScaling, AResultBeyondTheRangeOfDoubleIsAnError) {
   if constexpr (std::is_same_v<TypeParam, llama3>) {
     EXPECT_EQ(ladder | scaling, ladder) << "all of these turn fast enough to be left alone";
   } else if constexpr (!std::is_same_v<TypeParam, yarn>) {
-    POSENC_EXPECT_ERROR(ladder | scaling, errc::invalid_value, "inv_freq: [");
+    POSENC_EXPECT_ERROR(ladder | scaling, errc::invalid_value, ": is 1e-50, which makes inf");
   }
 }
 

@@ -4,9 +4,9 @@
 
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <new>
 
+#include "../core/number_list.hpp"
 #include "policies.hpp"
 
 namespace posenc::inline POSENC_ABI::detail {
@@ -42,11 +42,10 @@ std::uint64_t key_fingerprint(const E& encoding, index_t head_dim, index_t kv_he
 
   constexpr index_t usual_row = 4096, usual_head = 1024;
   Real row_buffer[usual_row], head_buffer[usual_head];
-  std::unique_ptr<Real[]> large;
+  number_list<Real> large;
   Real *row = row_buffer, *head = head_buffer;
   if (size > usual_row || head_dim > usual_head) {
-    large.reset(new Real[static_cast<std::size_t>(size + head_dim)]);
-    row = large.get();
+    row = large.extend(static_cast<std::size_t>(size + head_dim));
     head = row + size;
   }
 

@@ -3,7 +3,6 @@
 #define POSENC_ATTENTION_WORKSPACE_HPP
 
 #include <cstddef>
-#include <memory>
 #include <new>
 #include <utility>
 
@@ -19,7 +18,22 @@ struct aligned_delete {
   void operator()(void* data) const noexcept { ::operator delete(data, alignment); }
 };
 template <class T>
-using aligned_array = std::unique_ptr<T[], aligned_delete>;
+class aligned_array {
+ public:
+  aligned_array() = default;
+  explicit aligned_array(T* data) noexcept : data_(data) {}
+  aligned_array(aligned_array&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+  aligned_array& operator=(aligned_array&& other) noexcept {
+    std::swap(data_, other.data_);
+    return *this;
+  }
+  ~aligned_array() { aligned_delete{}(data_); }
+
+  T* get() const noexcept { return data_; }
+
+ private:
+  T* data_ = nullptr;
+};
 
 /// n numbers that the caller writes before reading them.
 template <class T>

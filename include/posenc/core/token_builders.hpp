@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "error.hpp"
+#include "number_list.hpp"
 #include "tokens.hpp"
 
 namespace posenc::inline POSENC_ABI {
@@ -62,18 +63,23 @@ concept contiguous_integers = requires(const R& r) {
   requires std::integral<std::remove_cvref_t<decltype(*std::data(r))>>;
 };
 
+namespace detail {
+/// More tokens than any memory holds: their count could not be multiplied any more.
+inline constexpr std::int64_t most_tokens = std::int64_t{1} << 48;
+}  // namespace detail
+
 /// The bounds 0, n0, n0 + n1, ... of sequences of the given lengths. Errors: invalid_value for a negative length.
 template <contiguous_integers Lengths>
 std::vector<std::int64_t> cu_seqlens_of(const Lengths& lengths) {
-  std::vector<std::int64_t> bounds(1, 0);
+  const std::size_t count = std::size(lengths);
   const auto* const first = std::data(lengths);
-  for (std::size_t i = 0; i < std::size(lengths); ++i) {
+  std::vector<std::int64_t> bounds(count + 1);
+  for (std::size_t i = 0; i < count; ++i) {
     const auto length = static_cast<std::int64_t>(first[i]);
-    constexpr std::int64_t longest = std::int64_t{1} << 48;
-    if (length < 0 || length > longest - bounds.back())
+    if (length < 0 || length > detail::most_tokens - bounds[i])
       raise(make_error(errc::invalid_value, "lengths", "has %lld; allowed: 0 and more, up to 2^48 in all",
                        static_cast<long long>(length)));
-    bounds.push_back(bounds.back() + length);
+    bounds[i + 1] = bounds[i] + length;
   }
   return bounds;
 }
@@ -81,17 +87,32 @@ inline std::vector<std::int64_t> cu_seqlens_of(std::initializer_list<std::int64_
   return cu_seqlens_of<std::initializer_list<std::int64_t>>(lengths);
 }
 
+namespace detail {
+/// Tokens whose numbers are still to be written.
+inline token_list blank_tokens(index_t axes, index_t batch, index_t count, bool order, bool documents,
+                               std::size_t bounds) {
+  const auto all = static_cast<std::size_t>(batch * count);
+  return {axes,
+          batch,
+          count,
+          std::vector<double>(static_cast<std::size_t>(axes) * all),
+          std::vector<double>(order ? all : 0),
+          std::vector<std::int64_t>(documents ? all : 0),
+          std::vector<std::int64_t>(bounds)};
+}
+}  // namespace detail
+
 /// Documents of the given lengths packed into one row: positions start again at 0 in each, document ids are 0, 1, ...
 /// Errors: invalid_value for a negative length.
 template <contiguous_integers Lengths>
 token_list packed_documents(const Lengths& lengths) {
-  token_list result;
   const std::vector<std::int64_t> bounds = cu_seqlens_of<Lengths>(lengths);
-  result.count = static_cast<index_t>(bounds.back());
-  for (std::size_t d = 0; d + 1 < bounds.size(); ++d)
+  const std::size_t count = bounds.size() - 1;
+  token_list result = detail::blank_tokens(1, 1, static_cast<index_t>(bounds[count]), false, true, 0);
+  for (std::size_t d = 0; d < count; ++d)
     for (std::int64_t t = bounds[d]; t < bounds[d + 1]; ++t) {
-      result.positions.push_back(static_cast<double>(t - bounds[d]));
-      result.documents.push_back(static_cast<std::int64_t>(d));
+      result.positions[static_cast<std::size_t>(t)] = static_cast<double>(t - bounds[d]);
+      result.documents[static_cast<std::size_t>(t)] = static_cast<std::int64_t>(d);
     }
   return result;
 }
@@ -114,19 +135,22 @@ token_list ragged_sequences(const Bounds& cu_seqlens, const Offsets& offsets = {
   if (std::size(offsets) != 0 && std::size(offsets) + 1 != count)
     raise(make_error(errc::invalid_shape, "offsets", "has %zu entries for %zu sequences; allowed: one for each or none",
                      std::size(offsets), count - 1));
-  token_list result;
   for (std::size_t s = 0; s < count; ++s) {
     const auto begin = static_cast<std::int64_t>(bounds[s]);
-    if ((s == 0 && begin != 0) || (s > 0 && begin < result.cu_seqlens.back()))
+    if ((s == 0 && begin != 0) || (s > 0 && begin < static_cast<std::int64_t>(bounds[s - 1])))
       raise(make_error(errc::invalid_value, "cu_seqlens", "has %lld at %zu; allowed: starting at 0, never falling",
                        static_cast<long long>(begin), s));
-    result.cu_seqlens.push_back(begin);
+    if (begin > detail::most_tokens)
+      raise(make_error(errc::invalid_value, "cu_seqlens", "has %lld at %zu; allowed: up to 2^48",
+                       static_cast<long long>(begin), s));
   }
-  result.count = static_cast<index_t>(result.cu_seqlens.back());
+  token_list result = detail::blank_tokens(1, 1, static_cast<index_t>(bounds[count - 1]), false, false, count);
+  for (std::size_t s = 0; s < count; ++s) result.cu_seqlens[s] = static_cast<std::int64_t>(bounds[s]);
   for (std::size_t s = 0; s + 1 < count; ++s) {
     const double start = std::size(offsets) == 0 ? 0.0 : static_cast<double>(starts[s]);
     const std::int64_t begin = result.cu_seqlens[s], end = result.cu_seqlens[s + 1];
-    for (std::int64_t t = begin; t < end; ++t) result.positions.push_back(start + static_cast<double>(t - begin));
+    for (std::int64_t t = begin; t < end; ++t)
+      result.positions[static_cast<std::size_t>(t)] = start + static_cast<double>(t - begin);
   }
   return result;
 }
@@ -134,18 +158,21 @@ token_list ragged_sequences(const Bounds& cu_seqlens, const Offsets& offsets = {
 namespace detail {
 template <class M>
 token_list masked_tokens(const M* attention_mask, index_t batch, index_t count, double shift, double padding_position) {
-  token_list result;
-  result.batch = batch;
-  result.count = count;
+  if (batch < 0 || count < 0 || (count > 0 && batch > most_tokens / count))
+    raise(make_error(errc::invalid_shape, batch < 0 ? "batch" : "count",
+                     "is %td (batch %td, count %td); allowed: 0 and more, up to 2^48 tokens in all",
+                     batch < 0 ? batch : count, batch, count));
   if (attention_mask == nullptr && batch * count > 0)
     raise(make_error(errc::invalid_layout, "attention_mask", "is null for %td x %td entries", batch, count));
+  token_list result = blank_tokens(1, batch, count, false, true, 0);
   for (index_t b = 0; b < batch; ++b) {
     double real = 0;
     for (index_t t = 0; t < count; ++t) {
       const bool is_real = attention_mask[b * count + t] != M{0};
+      const auto at = static_cast<std::size_t>(b * count + t);
       if (is_real) real += 1;
-      result.positions.push_back(is_real ? real + shift : padding_position);
-      result.documents.push_back(is_real ? 0 : -1);
+      result.positions[at] = is_real ? real + shift : padding_position;
+      result.documents[at] = is_real ? 0 : -1;
     }
   }
   return result;
@@ -213,12 +240,14 @@ class mrope_builder {
   }
 
   token_list build() const {
-    token_list result;
-    result.axes = 3;
-    result.count = static_cast<index_t>(time_.size());
-    for (const auto* axis : {&time_, &height_, &width_})
-      for (const double position : *axis) result.positions.push_back(position);
-    result.order = order_;
+    const std::size_t count = time_.size();
+    token_list result = detail::blank_tokens(3, 1, static_cast<index_t>(count), true, false, 0);
+    for (std::size_t t = 0; t < count; ++t) {
+      result.positions[t] = time_[t];
+      result.positions[count + t] = height_[t];
+      result.positions[2 * count + t] = width_[t];
+      result.order[t] = order_[t];
+    }
     return result;
   }
 
@@ -232,7 +261,7 @@ class mrope_builder {
 
   options options_{};
   double next_ = 0;
-  std::vector<double> time_, height_, width_, order_;
+  detail::number_list<double> time_, height_, width_, order_;
 };
 
 }  // namespace posenc::inline POSENC_ABI

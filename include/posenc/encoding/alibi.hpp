@@ -9,6 +9,7 @@
 
 #include "../core/error.hpp"
 #include "../core/finite.hpp"
+#include "../core/number_list.hpp"
 #include "concepts.hpp"
 #include "position_checks.hpp"
 
@@ -60,18 +61,19 @@ class alibi {
 
   /// The paper's slopes for `heads` query heads. Errors: those of alibi_slopes; invalid_value (axis).
   explicit alibi(index_t heads, const alibi_options& options = {}) : options_(options) {
-    slopes_ = alibi_slopes(heads, options.max_bias);
+    const std::vector<double> slopes = alibi_slopes(heads, options.max_bias);
+    slopes_.append(slopes.data(), slopes.size());
     raise_if(check_options());
   }
 
   /// Own slopes, one for each query head, of any sign; 0 leaves a head without bias.
   /// Errors: invalid_shape (none), invalid_value (NaN or beyond 1e18, axis), mismatch (max_bias, which they replace).
   explicit alibi(std::span<const double> slopes, const alibi_options& options = {})
-      : options_(options), slopes_(slopes.data(), slopes.data() + slopes.size()) {
+      : options_(options), slopes_(slopes.data(), slopes.size()) {
     raise_if(check_own_slopes(slopes));
   }
-  explicit alibi(std::span<const float> slopes, const alibi_options& options = {})
-      : options_(options), slopes_(slopes.data(), slopes.data() + slopes.size()) {
+  explicit alibi(std::span<const float> slopes, const alibi_options& options = {}) : options_(options) {
+    for (std::size_t h = 0; h < slopes.size(); ++h) slopes_.push_back(static_cast<double>(slopes[h]));
     raise_if(check_own_slopes(slopes));
   }
 
@@ -123,7 +125,7 @@ class alibi {
   }
 
   alibi_options options_;
-  std::vector<double> slopes_;
+  detail::number_list<double> slopes_;
 };
 
 }  // namespace posenc::inline POSENC_ABI

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <span>
 #include <type_traits>
-#include <vector>
 
+#include "../core/number_list.hpp"
 #include "../core/platform.hpp"
 #include "../simd/convert.hpp"
 #include "../simd/sincos.hpp"
@@ -59,7 +59,7 @@ class angle_rows {
 
  private:
   index_t width_ = 0;
-  std::vector<double> numbers_;
+  number_list<double> numbers_;
 };
 
 /// The positions first, first + 1, ..., first + count - 1. Such a position is first + the sum of two or three digits, each

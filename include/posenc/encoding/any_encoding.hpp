@@ -3,11 +3,11 @@
 #define POSENC_ENCODING_ANY_ENCODING_HPP
 
 #include <concepts>
-#include <memory>
 #include <type_traits>
 #include <utility>
 
 #include "../attention/policies.hpp"
+#include "../core/shared_object.hpp"
 #include "concepts.hpp"
 #include "diagnostics.hpp"
 #include "rotated_dims.hpp"
@@ -25,11 +25,11 @@ class any_encoding {
     requires(!std::same_as<E, any_encoding> && lists_places<E>)
   any_encoding(E encoding) {  // NOLINT(google-explicit-constructor)
     if constexpr (detail::check_attention_encoding<E>()) {
-      auto held = std::make_shared<const E>(std::move(encoding));
-      single_ = detail::encoding_policy_of<float>(*held);
-      double_ = detail::encoding_policy_of<double>(*held);
+      held_ = detail::shared_object::make<E>(std::move(encoding));
+      const E& held = *static_cast<const E*>(held_.get());
+      single_ = detail::encoding_policy_of<float>(held);
+      double_ = detail::encoding_policy_of<double>(held);
       extra_ = &extra_of<E>;
-      held_ = std::move(held);
     }
   }
 
@@ -118,7 +118,7 @@ class any_encoding {
                                             &bias_of<E, double, true>,
                                             &bias_of<E, double, false>};
 
-  std::shared_ptr<const void> held_;
+  detail::shared_object held_;
   detail::encoding_policy<float> single_;
   detail::encoding_policy<double> double_;
   const extra_functions* extra_ = nullptr;

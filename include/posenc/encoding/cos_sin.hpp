@@ -3,7 +3,6 @@
 #define POSENC_ENCODING_COS_SIN_HPP
 
 #include <algorithm>
-#include <memory>
 #include <type_traits>
 
 #include "../core/dtype.hpp"
@@ -172,8 +171,8 @@ void write_cos_sin(const rope& encoding, const token_view& tokens, T* cos, T* si
     }
   }
   executor.parallel_for(tasks, [&](index_t task) {
-    const std::unique_ptr<real[]> memory(new real[static_cast<std::size_t>(4 * pairs)]);
-    real* const c = memory.get();
+    detail::number_list<real> memory(static_cast<std::size_t>(4 * pairs));
+    real* const c = memory.data();
     real* const s = c + 2 * pairs;
     double position[max_position_axes] = {};
     real* const row = s;  // prepared as [cosines][sines]

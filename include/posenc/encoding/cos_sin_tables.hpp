@@ -91,7 +91,7 @@ class cos_sin_tables {
       return make_error(
           errc::out_of_range, side,
           "has the position %.17g at token %td of row %td; allowed: %.17g to %.17g, the rows of the table",
-          found->position, found->token, found->row, options_.first_position,
+          found.position, found.token, found.row, options_.first_position,
           options_.first_position + static_cast<double>(rows_ - 1));
     });
   }

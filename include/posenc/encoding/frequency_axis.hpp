@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "../core/error.hpp"
+#include "../core/number_list.hpp"
 #include "../core/platform.hpp"
 #include "../core/tokens.hpp"
 
@@ -29,9 +30,12 @@ inline void check_sections(const std::vector<index_t>& sections) {
 /// Qwen2.5-VL have {16, 24, 24}. Errors: invalid_shape, invalid_value.
 inline std::vector<index_t> mrope_sections(const std::vector<index_t>& sections) {
   detail::check_sections(sections);
-  std::vector<index_t> axes;
+  index_t pairs = 0;
+  for (const index_t section : sections) pairs += section;
+  std::vector<index_t> axes(static_cast<std::size_t>(pairs));
+  std::size_t at = 0;
   for (std::size_t axis = 0; axis < sections.size(); ++axis)
-    axes.insert(axes.end(), static_cast<std::size_t>(sections[axis]), static_cast<index_t>(axis));
+    for (index_t i = 0; i < sections[axis]; ++i) axes[at++] = static_cast<index_t>(axis);
   return axes;
 }
 
@@ -44,7 +48,7 @@ inline std::vector<index_t> mrope_interleaved(const std::vector<index_t>& sectio
     raise(make_error(errc::invalid_shape, "sections", "has %zu entries; allowed: 3 (time, height, width)",
                      sections.size()));
   const index_t pairs = sections[0] + sections[1] + sections[2];
-  std::vector<index_t> axes(static_cast<std::size_t>(pairs), 0);
+  std::vector<index_t> axes(static_cast<std::size_t>(pairs));
   for (index_t axis = 1; axis <= 2; ++axis) {
     const index_t section = sections[static_cast<std::size_t>(axis)];
     if (section > 0 && 3 * (section - 1) + axis >= pairs)
@@ -71,10 +75,10 @@ inline std::vector<index_t> imrope_sections(const std::vector<index_t>& sections
     raise(make_error(errc::invalid_shape, "sections",
                      "has %zu entries and %td pairs for %td pairs; allowed: 4 entries, at least one pair",
                      sections.size(), total, pairs));
-  std::vector<index_t> axes(static_cast<std::size_t>(pairs), 3);
+  std::vector<index_t> axes(static_cast<std::size_t>(pairs));
   for (index_t pair = 0; pair < pairs; ++pair) {
     const index_t inside = pair % total, axis = inside % 3;
-    if (inside < 3 * sections[static_cast<std::size_t>(axis)]) axes[static_cast<std::size_t>(pair)] = axis;
+    axes[static_cast<std::size_t>(pair)] = inside < 3 * sections[static_cast<std::size_t>(axis)] ? axis : 3;
   }
   return axes;
 }
@@ -85,13 +89,13 @@ namespace detail {
 class frequencies_by_axis {
  public:
   frequencies_by_axis(std::span<const double> inv_freq, const std::vector<index_t>& axes)
-      : inv_freq_(inv_freq.data(), inv_freq.data() + inv_freq.size()) {
+      : inv_freq_(inv_freq.data(), inv_freq.size()) {
     const auto pairs = static_cast<index_t>(inv_freq.size());
     if (axes.empty()) {
       runs_.push_back({0, pairs});
       return;
     }
-    std::vector<index_t> order(inv_freq.size());
+    number_list<index_t> order(inv_freq.size());
     std::size_t at = 0;
     bool sorted = true;
     for (index_t axis = 0; axis < max_position_axes; ++axis) {
@@ -104,11 +108,11 @@ class frequencies_by_axis {
       }
       if (at != before) runs_.push_back({axis, static_cast<index_t>(at)});
     }
-    if (!sorted) pair_of_ = std::move(order);
+    if (!sorted) pair_of_ = order;
   }
 
   /// All of them, in the order in which they are sorted.
-  std::span<const double> inv_freq() const noexcept { return inv_freq_; }
+  std::span<const double> inv_freq() const noexcept { return inv_freq_.view(); }
 
   /// Calls f(inv_freq, count, axis, first, pairs) for pieces of at most `longest` frequencies of one axis, which stand at
   /// first, first + 1, ... in sorted order. They belong to the pairs of these numbers, or, where `pairs` is not null, to
@@ -130,9 +134,9 @@ class frequencies_by_axis {
     index_t end;
   };
 
-  std::vector<double> inv_freq_;
-  std::vector<run> runs_;
-  std::vector<index_t> pair_of_;  // which pair each frequency belongs to; empty: they stand in order
+  number_list<double> inv_freq_;
+  number_list<run> runs_;
+  number_list<index_t> pair_of_;  // which pair each frequency belongs to; empty: they stand in order
 };
 
 }  // namespace detail

@@ -102,15 +102,15 @@ class learned_positions {
       const auto found =
           detail::find_position(tokens, options_.axis, [&](double p, index_t, index_t) { return !has_row(p); });
       if (!found) return {};
-      if (found->position != std::floor(found->position))
+      if (found.position != std::floor(found.position))
         return make_error(errc::invalid_value, side,
                           "has the position %.17g at token %td of row %td; learned_positions takes whole numbers only",
-                          found->position, found->token, found->row);
+                          found.position, found.token, found.row);
       return make_error(errc::out_of_range, side,
                         "has the position %.17g at token %td of row %td, which is row %.17g of the learned table; "
                         "allowed: positions %td to %td, as the table has %td rows",
-                        found->position, found->token, found->row,
-                        found->position + static_cast<double>(options_.row_offset), first_position(), last_position(),
+                        found.position, found.token, found.row,
+                        found.position + static_cast<double>(options_.row_offset), first_position(), last_position(),
                         rows_);
     });
   }

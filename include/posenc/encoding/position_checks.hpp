@@ -3,7 +3,6 @@
 #define POSENC_ENCODING_POSITION_CHECKS_HPP
 
 #include <cmath>
-#include <optional>
 
 #include "../core/error.hpp"
 #include "../core/tokens.hpp"
@@ -15,14 +14,16 @@ namespace posenc::inline POSENC_ABI::detail {
 /// Where a position stands that an encoding cannot take.
 struct found_position {
   double position = 0;
-  index_t row = 0, token = 0;
+  index_t row = 0, token = -1;  // -1: there is none
+
+  explicit operator bool() const noexcept { return token >= 0; }
 };
 
 /// The first position on the axis for which bad(position, row, token) holds. Of positions that count up from a start (and
 /// tokens without documents) only the first and the last are looked at before all are: `bad` must hold for one of the two
 /// if it holds anywhere between.
 template <class Bad>
-std::optional<found_position> find_position(const token_view& tokens, index_t axis, Bad bad) noexcept {
+found_position find_position(const token_view& tokens, index_t axis, Bad bad) noexcept {
   constexpr index_t chunk = 64;
   double values[chunk];
   for (index_t row = 0; row < tokens.batch(); ++row) {
@@ -59,8 +60,8 @@ inline maybe_error check_whole_positions(const char* encoding, index_t axis, con
     const auto found = find_position(tokens, axis, [](double p, index_t, index_t) { return p != std::floor(p); });
     if (!found) return {};
     return make_error(errc::invalid_value, side,
-                      "has the position %.17g at token %td of row %td; %s takes whole numbers only", found->position,
-                      found->token, found->row, encoding);
+                      "has the position %.17g at token %td of row %td; %s takes whole numbers only", found.position,
+                      found.token, found.row, encoding);
   });
 }
 

@@ -73,7 +73,7 @@ struct query_temperature {
     if (!found) return {};
     return make_error(errc::invalid_value, use.k_tokens == nullptr ? "tokens" : "tokens.q",
                       "has the position %g at token %td of row %td; allowed by query_temperature: -shift = %g and more",
-                      found->position, found->token, found->row, -shift);
+                      found.position, found.token, found.row, -shift);
   }
 };
 

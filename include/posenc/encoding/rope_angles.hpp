@@ -2,12 +2,12 @@
 #ifndef POSENC_ENCODING_ROPE_ANGLES_HPP
 #define POSENC_ENCODING_ROPE_ANGLES_HPP
 
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "../core/error.hpp"
 #include "../core/platform.hpp"
+#include "../core/shared_object.hpp"
 #include "../ladder/frequency_ladder.hpp"
 #include "../simd/sincos.hpp"
 #include "angle_table.hpp"
@@ -43,9 +43,8 @@ class rope_angles {
   rope_angles(const frequency_ladder& ladder, const std::vector<index_t>& axes, position_range table,
               angle_arithmetic arithmetic)
       : frequencies_(ladder.inv_freq(), axes), arithmetic_(arithmetic) {
-    if (table.count > 0)
-      table_ = std::make_shared<const angle_table>(frequencies_.inv_freq(), table.first, table.count);
-    simple_ = table_ != nullptr && axes.empty();
+    if (table.count > 0) table_ = shared_object::make<angle_table>(frequencies_.inv_freq(), table.first, table.count);
+    simple_ = table.count > 0 && axes.empty();
     if (arithmetic != angle_arithmetic::float32_running) return;
     start_ = static_cast<float>(ladder.inv_freq(0));
     ratio_ = ladder.size() > 1 ? static_cast<float>(ladder.inv_freq(1) / ladder.inv_freq(0)) : 1.0f;
@@ -74,14 +73,15 @@ class rope_angles {
   }
 
   angle_arithmetic arithmetic() const noexcept { return arithmetic_; }
-  const angle_table* table() const noexcept { return table_.get(); }
+  /// Null without one.
+  const angle_table* table() const noexcept { return static_cast<const angle_table*>(table_.get()); }
   const frequencies_by_axis& frequencies() const noexcept { return frequencies_; }
 
   /// factor * cosine and factor * sine of every pair; `turn` is 1, or -1 for the angles with their signs changed.
   template <class Real>
   void write(position_span position, double turn, double factor, Real* cosines, Real* sines) const noexcept {
-    if (simple_ && table_->read(position[0], 0, static_cast<index_t>(frequencies_.inv_freq().size()), factor,
-                                turn * factor, cosines, sines))
+    if (simple_ && table()->read(position[0], 0, static_cast<index_t>(frequencies_.inv_freq().size()), factor,
+                                 turn * factor, cosines, sines))
       return;
     constexpr index_t longest = 64;
     frequencies_.for_each_piece(
@@ -106,7 +106,7 @@ class rope_angles {
   void write_piece(const double* inv_freq, index_t count, index_t first, const index_t* pairs, double position,
                    double turn, double factor, Real* cosines, Real* sines) const noexcept {
     if (arithmetic_ == angle_arithmetic::exact) {
-      if (table_ == nullptr || !table_->read(position, first, count, factor, turn * factor, cosines, sines))
+      if (table() == nullptr || !table()->read(position, first, count, factor, turn * factor, cosines, sines))
         simd::sincos_products(inv_freq, count, turn * position, factor, cosines, sines);
       return;
     }
@@ -145,7 +145,7 @@ class rope_angles {
   frequencies_by_axis frequencies_;
   angle_arithmetic arithmetic_;
   float start_ = 1, ratio_ = 1;
-  std::shared_ptr<const angle_table> table_;
+  shared_object table_;  // an angle_table, or nothing
   bool simple_ = false;  // one position, all of whose angles are those of a row of the table
 };
 

@@ -3,11 +3,11 @@
 #define POSENC_ENCODING_ROTATE_ROWS_HPP
 
 #include <algorithm>
-#include <memory>
 #include <type_traits>
 
 #include "../core/dtype.hpp"
 #include "../core/executor.hpp"
+#include "../core/number_list.hpp"
 #include "../core/tokens.hpp"
 #include "../simd/convert.hpp"
 #include "concepts.hpp"
@@ -46,14 +46,14 @@ template <class Real>
 class row_memory {
  public:
   explicit row_memory(index_t size) {
-    if (size > usual) large_.reset(new Real[static_cast<std::size_t>(size)]);
+    if (size > usual) large_.extend(static_cast<std::size_t>(size));
   }
-  Real* data() noexcept { return large_ ? large_.get() : small_; }
+  Real* data() noexcept { return large_.empty() ? small_ : large_.data(); }
 
  private:
   static constexpr index_t usual = 3 * 512;
   alignas(64) Real small_[usual];
-  std::unique_ptr<Real[]> large_;
+  number_list<Real> large_;
 };
 
 /// Turns one head by `turn(Real* x)`, which works in place. 16-bit elements pass through `spare`; what is not among the

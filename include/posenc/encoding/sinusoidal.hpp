@@ -9,6 +9,7 @@
 
 #include "../core/error.hpp"
 #include "../core/finite.hpp"
+#include "../core/number_list.hpp"
 #include "../ladder/arithmetic.hpp"
 #include "concepts.hpp"
 #include "position_checks.hpp"
@@ -63,7 +64,7 @@ class sinusoidal {
     const index_t half = width / 2;
     const bool extra = width % 2 != 0 && options.odd_width == sinusoidal_odd_width::extra_column;
     first_count_ = half + (extra ? 1 : 0);
-    frequencies_.resize(static_cast<std::size_t>(first_count_));
+    frequencies_.extend(static_cast<std::size_t>(first_count_));
     const bool minus_one = options.divisor == sinusoidal_divisor::half_width_minus_one;
     for (index_t k = 0; k < first_count_; ++k) {
       const detail::wide exponent =
@@ -95,7 +96,7 @@ class sinusoidal {
   index_t width() const noexcept { return width_; }
   const sinusoidal_options& options() const noexcept { return options_; }
   /// w_0, w_1, ... in radians a position; of an odd width the last one may have no second function.
-  std::span<const double> frequencies() const noexcept { return {frequencies_.data(), frequencies_.size()}; }
+  std::span<const double> frequencies() const noexcept { return frequencies_.view(); }
 
   /// Adds the position's vector to x, which has `width()` elements.
   template <class Real>
@@ -146,7 +147,7 @@ class sinusoidal {
   sinusoidal_options options_;
   index_t width_;
   index_t first_count_;  // columns with the function that comes first
-  std::vector<double> frequencies_;
+  detail::number_list<double> frequencies_;
 };
 
 /// Writes the vectors of the given positions as rows: out is [positions.size()][encoding.width()], contiguous, float or
@@ -166,7 +167,8 @@ std::vector<Real> sinusoidal_table(const sinusoidal& encoding, index_t rows) {
   std::vector<Real> table(static_cast<std::size_t>(rows * encoding.width()));
   for (index_t row = 0; row < rows; ++row) {
     const auto position = static_cast<double>(row);
-    sinusoidal_table(encoding, std::span<const double>(&position, 1), table.data() + row * encoding.width());
+    sinusoidal_table(encoding, std::span<const double>(&position, std::size_t{1}),
+                     table.data() + row * encoding.width());
   }
   return table;
 }

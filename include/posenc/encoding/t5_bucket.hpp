@@ -7,12 +7,12 @@
 #include <cstdint>
 #include <limits>
 #include <type_traits>
-#include <vector>
 
 #include "../core/as_view.hpp"
 #include "../core/dtype.hpp"
 #include "../core/error.hpp"
 #include "../core/finite.hpp"
+#include "../core/number_list.hpp"
 #include "../simd/convert.hpp"
 #include "concepts.hpp"
 #include "position_checks.hpp"
@@ -54,8 +54,9 @@ inline maybe_error check_t5_buckets(const t5_bucket_options& o) noexcept {
 }
 
 /// a^i * b^j in digits of 32 bits, lowest first.
-inline std::vector<std::uint32_t> product_of_powers(std::uint32_t a, std::int64_t i, std::uint32_t b, std::int64_t j) {
-  std::vector<std::uint32_t> digits(1, 1);
+inline number_list<std::uint32_t> product_of_powers(std::uint32_t a, std::int64_t i, std::uint32_t b, std::int64_t j) {
+  number_list<std::uint32_t> digits;
+  digits.push_back(1);
   for (std::int64_t step = 0; step < i + j; ++step) {
     std::uint64_t carry = 0;
     for (std::uint32_t& digit : digits) {
@@ -202,7 +203,7 @@ class t5_bucket {
     heads_ = table.dim();
     // Farther distances read the ends: the last bucket's first distance, and 0 where all keys after the query share one.
     std::int64_t reach = 0;
-    std::vector<index_t> buckets;  // of the distances 0, -1, ..., -reach
+    detail::number_list<index_t> buckets;  // of the distances 0, -1, ..., -reach
     for (const std::int64_t last = detail::t5_bucket_counts(options_).all - 1;; ++reach) {
       buckets.push_back(static_cast<index_t>(detail::t5_one_sided_bucket(reach, options_)));
       if (buckets.back() == last) break;
@@ -210,8 +211,8 @@ class t5_bucket {
     low_ = -reach;
     high_ = options_.bidirectional ? reach : 0;
     stride_ = static_cast<index_t>(high_ - low_) + 1 + 2 * block_keys;
-    double_values_.resize(static_cast<std::size_t>(heads_ * stride_));
-    float_values_.resize(double_values_.size());
+    double_values_.extend(static_cast<std::size_t>(heads_ * stride_));
+    float_values_.extend(double_values_.size());
     const auto after = static_cast<index_t>(detail::t5_bucket_counts(options_).all);
     std::size_t at = 0;
     for (index_t head = 0; head < heads_; ++head)
@@ -228,8 +229,8 @@ class t5_bucket {
   t5_bucket_options options_;
   index_t heads_ = 0, stride_ = 0;
   std::int64_t low_ = 0, high_ = 0;
-  std::vector<float> float_values_;
-  std::vector<double> double_values_;
+  detail::number_list<float> float_values_;
+  detail::number_list<double> double_values_;
 };
 
 }  // namespace posenc::inline POSENC_ABI

@@ -4,10 +4,10 @@
 
 #include <cmath>
 #include <utility>
-#include <vector>
 
 #include "../core/error.hpp"
 #include "../core/finite.hpp"
+#include "../core/number_list.hpp"
 #include "concepts.hpp"
 #include "position_checks.hpp"
 #include "rope.hpp"
@@ -74,7 +74,7 @@ class xpos {
   double zeta(index_t i) const noexcept { return std::exp2(log2_zeta_[static_cast<std::size_t>(i)]); }
 
   /// How far from the centre positions may be: there the strongest factor is 2^+-100. 16-bit elements overflow before.
-  double reach() const noexcept { return largest_exponent * options_.scale_base / -log2_zeta_.front(); }
+  double reach() const noexcept { return largest_exponent * options_.scale_base / -log2_zeta_[0]; }
 
   /// Errors: those of rope, and out_of_range (a position farther from the centre than `reach`).
   maybe_error check(const encoding_use& use) const noexcept {
@@ -88,7 +88,7 @@ class xpos {
           errc::out_of_range, side,
           "has the position %.17g at token %td of row %td; xpos with the center %g and scale_base %g takes "
           "positions within %g of it: choose a center in the middle of the text, or a larger scale_base",
-          found->position, found->token, found->row, options_.center, options_.scale_base, most);
+          found.position, found.token, found.row, options_.center, options_.scale_base, most);
     });
   }
 
@@ -127,7 +127,7 @@ class xpos {
 
   xpos_options options_;
   rope rope_;
-  std::vector<double> log2_zeta_;
+  detail::number_list<double> log2_zeta_;
 };
 
 }  // namespace posenc::inline POSENC_ABI

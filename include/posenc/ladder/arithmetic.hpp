@@ -5,9 +5,9 @@
 #include <cmath>
 #include <cstdio>
 #include <numbers>
-#include <string>
 
 #include "../core/platform.hpp"
+#include "../core/short_text.hpp"
 
 namespace posenc::inline POSENC_ABI::detail {
 
@@ -56,22 +56,50 @@ inline wide blend(wide low, wide high, wide weight) noexcept {
 inline constexpr wide two_pi = 2 * std::numbers::pi_v<wide>;
 
 /// A number as people write it: whole numbers in full, others with six digits, a point whatever the locale.
-inline std::string number_text(double x) {
+inline void append_number(short_text& to, double x) noexcept {
   const double magnitude = x < 0 ? -x : x;
   char text[48];
   std::snprintf(text, sizeof text, magnitude < 1e15 && x == std::trunc(x) ? "%.0f" : "%.6g", x);
-  // Whatever the locale has for a decimal point, of one byte or more.
-  std::string result;
+  // Whatever the locale has for a decimal point, of one byte or more, is one point.
+  char* end = text;
   for (const char* c = text; *c != '\0'; ++c) {
     const bool ascii = (*c >= '0' && *c <= '9') || (*c >= 'a' && *c <= 'z') || *c == '-' || *c == '+';
     if (ascii) {
-      result += *c;
-    } else if (result.empty() || result.back() != '.') {
-      result += '.';
+      *end++ = *c;
+    } else if (end == text || end[-1] != '.') {
+      *end++ = '.';
     }
   }
-  return result;
+  *end = '\0';
+  to.append(text);
 }
+
+/// What a scaling was made with, for people: "factor 4, original 4096".
+class parameter_text {
+ public:
+  parameter_text(const char* name, double x) noexcept { add(name, x); }
+
+  parameter_text& add(const char* name, double x) noexcept {
+    add(name);
+    return join(" ", x);
+  }
+  parameter_text& add(const char* remark) noexcept {
+    if (!text_.empty()) text_.append(", ");
+    text_.append(remark);
+    return *this;
+  }
+  /// A number that belongs to the last one.
+  parameter_text& join(const char* word, double x) noexcept {
+    text_.append(word);
+    append_number(text_, x);
+    return *this;
+  }
+
+  const short_text& text() const noexcept { return text_; }
+
+ private:
+  short_text text_;
+};
 
 }  // namespace posenc::inline POSENC_ABI::detail
 

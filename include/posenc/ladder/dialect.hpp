@@ -44,7 +44,7 @@ inline yarn yarn_as_huggingface(const yarn_keys& keys, yarn result) {
   // Zero counts as "not given" for the betas.
   if (given_and_not_zero(keys.beta_fast)) result.beta_fast = *keys.beta_fast;
   if (given_and_not_zero(keys.beta_slow)) result.beta_slow = *keys.beta_slow;
-  result.truncate = keys.truncate.value_or(true);
+  result.truncate = !keys.truncate || *keys.truncate;
   result.attention_factor = keys.attention_factor;
   result.mscale = keys.mscale;
   result.mscale_all_dim = keys.mscale_all_dim;
@@ -61,8 +61,8 @@ inline yarn yarn_as_vllm(const yarn_keys& keys, yarn result) {
     result.mscale_all_dim = keys.mscale_all_dim;
     result.mscale_rule = yarn_mscale_rule::each;
   } else {
-    result.truncate = keys.truncate.value_or(true);
-    result.apply_yarn_scaling = keys.apply_yarn_scaling.value_or(true);
+    result.truncate = !keys.truncate || *keys.truncate;
+    result.apply_yarn_scaling = !keys.apply_yarn_scaling || *keys.apply_yarn_scaling;
   }
   return result;
 }
@@ -81,7 +81,7 @@ inline yarn yarn_as_llama_cpp(const yarn_keys& keys, yarn result) {
     if (keys.deepseek) {
       result.mscale = keys.mscale_all_dim;
     } else {
-      result.mscale = 1;
+      result.mscale = 1.0;
     }
     result.mscale_all_dim = keys.mscale_all_dim;
   }
@@ -112,8 +112,11 @@ inline yarn yarn_as_llama_cpp(const yarn_keys& keys, yarn result) {
 inline yarn yarn_as(dialect reading, const yarn_keys& keys) {
   yarn result;
   const bool fills_in = reading != dialect::vllm;
-  result.original_context =
-      keys.original_max_position_embeddings.value_or(fills_in ? keys.max_position_embeddings.value_or(0) : 0);
+  if (keys.original_max_position_embeddings) {
+    result.original_context = *keys.original_max_position_embeddings;
+  } else if (fills_in && keys.max_position_embeddings) {
+    result.original_context = *keys.max_position_embeddings;
+  }
   if (keys.factor) {
     result.factor = *keys.factor;
   } else if (reading == dialect::llama_cpp) {

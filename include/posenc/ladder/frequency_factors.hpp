@@ -3,10 +3,10 @@
 #define POSENC_LADDER_FREQUENCY_FACTORS_HPP
 
 #include <algorithm>
-#include <string>
 #include <utility>
 #include <vector>
 
+#include "../core/number_list.hpp"
 #include "parameter_checks.hpp"
 #include "scaling.hpp"
 
@@ -23,7 +23,10 @@ struct frequency_factors {
   static constexpr const char* name = "frequency_factors";
 
   bool stretches_context() const noexcept {
-    return std::any_of(factors.begin(), factors.end(), [](double factor) { return factor != 1; });
+    for (const double factor : factors) {
+      if (factor != 1) return true;
+    }
+    return false;
   }
 
   maybe_error check(const frequency_ladder& ladder) const noexcept {
@@ -37,16 +40,28 @@ struct frequency_factors {
                           static_cast<long long>(i), factors[i]);
       }
     }
+    for (std::size_t i = 0; i < factors.size(); ++i) {
+      const double divided = detail::quotient(ladder.inv_freq()[i], factors[i]);
+      const auto pair = static_cast<index_t>(i);
+      if (maybe_error wrong = detail::check_result(ladder, "factors", factors[i], pair, divided)) return wrong;
+    }
     return {};
   }
 
   frequency_ladder operator()(const frequency_ladder& ladder) const {
     raise_if(check(ladder));
-    std::vector<double> scaled(ladder.inv_freq().begin(), ladder.inv_freq().end());
-    for (std::size_t i = 0; i < scaled.size(); ++i) scaled[i] = detail::quotient(scaled[i], factors[i]);
-    const auto [smallest, largest] = std::minmax_element(factors.begin(), factors.end());
-    std::string parameters = detail::number_text(*smallest) + " to " + detail::number_text(*largest);
-    return ladder.scaled({name, *largest, stretches_context(), false, std::move(parameters)}, std::move(scaled));
+    detail::number_list<double> scaled(ladder.inv_freq().data(), ladder.inv_freq().size());
+    double smallest = factors[0], largest = factors[0];
+    for (std::size_t i = 0; i < scaled.size(); ++i) {
+      scaled[i] = detail::quotient(scaled[i], factors[i]);
+      smallest = (std::min)(smallest, factors[i]);
+      largest = (std::max)(largest, factors[i]);
+    }
+    short_text parameters;
+    detail::append_number(parameters, smallest);
+    parameters.append(" to ");
+    detail::append_number(parameters, largest);
+    return ladder.scaled({name, largest, stretches_context(), false, parameters}, scaled.view());
   }
 };
 

@@ -9,10 +9,10 @@
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "../core/error.hpp"
 #include "../core/finite.hpp"
+#include "../core/number_list.hpp"
 #include "../core/platform.hpp"
 #include "arithmetic.hpp"
 
@@ -26,11 +26,11 @@ struct ladder_options {
 
 /// One step in the history of a ladder.
 struct scaling_record {
-  std::string name = {};           ///< as the scaling's type is called, or "custom"
+  short_text name = {};            ///< as the scaling's type is called, or "custom"
   double factor = 0;               ///< the scaling's factor; 0 where it has none
   bool stretches_context = false;  ///< whether it makes the context longer (or shorter): a second one is an error
   bool stacked = false;            ///< whether it came on top of another such step, with the caller's consent
-  std::string parameters = {};     ///< for people, such as "factor 4, original 4096"
+  short_text parameters = {};      ///< for people, such as "factor 4, original 4096"
 
   friend bool operator==(const scaling_record&, const scaling_record&) = default;
 };
@@ -54,7 +54,7 @@ class frequency_ladder {
   explicit frequency_ladder(index_t rotary_dim, const ladder_options& options = {}) {
     raise_if(check(rotary_dim, options));
     made_with_base_ = base_ = options.base;
-    inv_freq_.resize(static_cast<std::size_t>(rotary_dim / 2));
+    inv_freq_.extend(static_cast<std::size_t>(rotary_dim / 2));
     for (std::size_t i = 0; i < inv_freq_.size(); ++i) {
       const detail::wide exponent =
           detail::quotient(static_cast<detail::wide>(2 * i), static_cast<detail::wide>(rotary_dim));
@@ -86,7 +86,7 @@ class frequency_ladder {
                                         const double& base = 0) {
     raise_if(check_inv_freq(inv_freq, attention_factor, base));
     frequency_ladder result;
-    result.inv_freq_.assign(inv_freq.data(), inv_freq.data() + inv_freq.size());
+    result.inv_freq_.append(inv_freq.data(), inv_freq.size());
     result.attention_factor_ = attention_factor;
     result.base_ = base;
     result.drop_signs_of_zeros();
@@ -124,7 +124,7 @@ class frequency_ladder {
   index_t size() const noexcept { return static_cast<index_t>(inv_freq_.size()); }
 
   /// Radians per position, [size()].
-  std::span<const double> inv_freq() const noexcept { return {inv_freq_.data(), inv_freq_.size()}; }
+  std::span<const double> inv_freq() const noexcept { return inv_freq_.view(); }
 
   /// Radians per position of pair i. Errors: out_of_range.
   double inv_freq(index_t i) const {
@@ -153,40 +153,42 @@ class frequency_ladder {
   double base() const noexcept { return base_; }
 
   /// The scalings that made this ladder, first to last.
-  std::span<const scaling_record> provenance() const noexcept { return {provenance_.data(), provenance_.size()}; }
+  std::span<const scaling_record> provenance() const noexcept { return provenance_.view(); }
 
   /// For people: "base 10000 | yarn(factor 4, original 4096)".
   std::string describe() const {
-    std::string text = made_with_base_ > 0 ? "base " + detail::number_text(made_with_base_)
-                                           : "own frequencies (" + std::to_string(size()) + " pairs)";
+    const bool made = made_with_base_ > 0;
+    short_text begin(made ? "base " : "own frequencies (");
+    detail::append_number(begin, made ? made_with_base_ : static_cast<double>(size()));
+    if (!made) begin.append(" pairs)");
+    std::string text(begin.c_str());
     for (const scaling_record& step : provenance_) {
-      text += step.stacked ? " | stacked " : " | ";
-      text += step.name;
-      if (!step.parameters.empty()) text += "(" + step.parameters + ")";
+      text.append(step.stacked ? " | stacked " : " | ").append(step.name.c_str());
+      if (!step.parameters.empty()) text.append("(").append(step.parameters.c_str()).append(")");
     }
     return text;
   }
 
   /// The same ladder with other frequencies, as many as before: what a scaling of one's own returns.
   /// Errors: as from_inv_freq, and invalid_shape for another number of pairs.
-  frequency_ladder with_inv_freq(std::vector<double> inv_freq) const {
-    return replaced(std::move(inv_freq), attention_factor_, base_);
+  frequency_ladder with_inv_freq(std::span<const double> inv_freq) const {
+    return replaced(inv_freq, attention_factor_, base_);
   }
 
   /// The same ladder with another attention factor. Errors: invalid_value.
   frequency_ladder with_attention_factor(const double& attention_factor) const {
-    return replaced(inv_freq_, attention_factor, base_);
+    return replaced(inv_freq(), attention_factor, base_);
   }
 
   /// What a scaling returns that wants its own line in the history: new frequencies, as many as before, the attention
   /// factor and the base multiplied. The record's `stacked` is filled in here.
   /// Errors: stacked_scaling when the record stretches the context and an earlier one did; else as with_inv_freq.
-  frequency_ladder scaled(scaling_record record, std::vector<double> inv_freq, const double& attention_multiplier = 1,
-                          const double& base_multiplier = 1) const {
+  frequency_ladder scaled(const scaling_record& record, std::span<const double> inv_freq,
+                          const double& attention_multiplier = 1, const double& base_multiplier = 1) const {
     raise_if(check_stacking(record.stretches_context, record.name.c_str(), record.factor));
-    frequency_ladder result = replaced(std::move(inv_freq), detail::product(attention_factor_, attention_multiplier),
+    frequency_ladder result = replaced(inv_freq, detail::product(attention_factor_, attention_multiplier),
                                        detail::product(base_, base_multiplier));
-    result.append(std::move(record));
+    result.append(record);
     return result;
   }
 
@@ -212,14 +214,15 @@ class frequency_ladder {
     for (double& w : inv_freq_) w = std::bit_cast<double>(std::bit_cast<std::uint64_t>(w) & 0x7fff'ffff'ffff'ffff);
   }
 
-  frequency_ladder replaced(std::vector<double> inv_freq, const double& attention_factor, const double& base) const {
+  frequency_ladder replaced(std::span<const double> inv_freq, const double& attention_factor,
+                            const double& base) const {
     if (inv_freq.size() != inv_freq_.size()) {
       raise(make_error(errc::invalid_shape, "inv_freq", "has %lld elements; allowed: %lld, one a pair of this ladder",
                        static_cast<long long>(inv_freq.size()), static_cast<long long>(size())));
     }
-    raise_if(check_inv_freq({inv_freq.data(), inv_freq.size()}, attention_factor, base));
+    raise_if(check_inv_freq(inv_freq, attention_factor, base));
     frequency_ladder result(*this);
-    result.inv_freq_ = std::move(inv_freq);
+    result.inv_freq_ = detail::number_list<double>(inv_freq.data(), inv_freq.size());
     result.attention_factor_ = attention_factor;
     result.base_ = base;
     result.drop_signs_of_zeros();
@@ -257,15 +260,15 @@ class frequency_ladder {
   void append(scaling_record record) {
     record.stacked = record.stretches_context && first_stretch() != nullptr;
     if (record.stretches_context) stacking_permitted_ = false;
-    provenance_.push_back(std::move(record));
+    provenance_.push_back(record);
   }
 
-  std::vector<double> inv_freq_;
+  detail::number_list<double> inv_freq_;
   double attention_factor_ = 1;
   double base_ = 0;
   double made_with_base_ = 0;
   bool stacking_permitted_ = false;  // inside stacked(...): holds for the next stretch
-  std::vector<scaling_record> provenance_;
+  detail::number_list<scaling_record> provenance_;
 };
 
 }  // namespace posenc::inline POSENC_ABI

@@ -2,10 +2,9 @@
 #ifndef POSENC_LADDER_LLAMA3_HPP
 #define POSENC_LADDER_LLAMA3_HPP
 
-#include <string>
 #include <utility>
-#include <vector>
 
+#include "../core/number_list.hpp"
 #include "parameter_checks.hpp"
 #include "scaling.hpp"
 
@@ -30,7 +29,24 @@ struct llama3 {
 
   bool stretches_context() const noexcept { return factor != 1; }
 
-  maybe_error check(const frequency_ladder&) const noexcept {
+ private:
+  /// The new frequency of pair i, as a function.
+  auto frequencies_of(const frequency_ladder& ladder) const noexcept {
+    using detail::wide;
+    const wide turns_per_frequency = detail::quotient(static_cast<wide>(original_context), detail::two_pi);
+    return [this, turns_per_frequency, all = ladder.inv_freq().data()](index_t i) noexcept {
+      const wide low = low_freq_factor, high = high_freq_factor;
+      const double w = all[i];
+      const wide turns = detail::product(turns_per_frequency, static_cast<wide>(w));
+      if (turns > high) return w;
+      if (turns <= low) return detail::quotient(w, factor);
+      const wide m = detail::quotient(turns - low, high - low);
+      return detail::rounded(detail::blend(detail::quotient(static_cast<wide>(w), static_cast<wide>(factor)), w, m));
+    };
+  }
+
+ public:
+  maybe_error check(const frequency_ladder& ladder) const noexcept {
     if (maybe_error wrong = detail::check_factor(factor)) return wrong;
     if (maybe_error wrong = detail::check_original_context(original_context)) return wrong;
     if (maybe_error wrong = detail::check_positive("low_freq_factor", low_freq_factor)) return wrong;
@@ -40,31 +56,18 @@ struct llama3 {
                         "is %g with high_freq_factor %g; allowed: at most high_freq_factor", low_freq_factor,
                         high_freq_factor);
     }
-    return {};
+    return detail::check_results(ladder, factor, frequencies_of(ladder));
   }
 
   frequency_ladder operator()(const frequency_ladder& ladder) const {
     raise_if(check(ladder));
-    using detail::wide;
-    const wide low = low_freq_factor;
-    const wide high = high_freq_factor;
-    const wide turns_per_frequency = detail::quotient(static_cast<wide>(original_context), detail::two_pi);
-    std::vector<double> scaled(ladder.inv_freq().begin(), ladder.inv_freq().end());
-    for (double& w : scaled) {
-      const wide turns = detail::product(turns_per_frequency, static_cast<wide>(w));
-      if (turns > high) continue;
-      const double divided = detail::quotient(w, factor);
-      if (turns <= low) {
-        w = divided;
-      } else {
-        const wide m = detail::quotient(turns - low, high - low);
-        w = detail::rounded(detail::blend(detail::quotient(static_cast<wide>(w), static_cast<wide>(factor)), w, m));
-      }
-    }
-    std::string parameters = "factor " + detail::number_text(factor) + ", original " +
-                             std::to_string(original_context) + ", low " + detail::number_text(low_freq_factor) +
-                             ", high " + detail::number_text(high_freq_factor);
-    return ladder.scaled({name, factor, stretches_context(), false, std::move(parameters)}, std::move(scaled));
+    detail::number_list<double> scaled(ladder.inv_freq().size());
+    const auto frequency = frequencies_of(ladder);
+    for (std::size_t i = 0; i < scaled.size(); ++i) scaled[i] = frequency(static_cast<index_t>(i));
+    detail::parameter_text parameters("factor", factor);
+    parameters.add("original", static_cast<double>(original_context));
+    parameters.add("low", low_freq_factor).add("high", high_freq_factor);
+    return ladder.scaled({name, factor, stretches_context(), false, parameters.text()}, scaled.view());
   }
 };
 

@@ -2,10 +2,9 @@
 #ifndef POSENC_LADDER_NTK_AWARE_HPP
 #define POSENC_LADDER_NTK_AWARE_HPP
 
-#include <string>
 #include <utility>
-#include <vector>
 
+#include "../core/number_list.hpp"
 #include "parameter_checks.hpp"
 #include "scaling.hpp"
 
@@ -37,6 +36,26 @@ struct ntk_aware {
 
   bool stretches_context() const noexcept { return factor != 1; }
 
+ private:
+  /// The new frequency of pair i, as a function.
+  auto frequencies_of(const frequency_ladder& ladder) const noexcept {
+    return
+        [this, pairs = static_cast<detail::wide>(ladder.size()), all = ladder.inv_freq().data()](index_t i) noexcept {
+          using detail::wide;
+          const wide exponent = rule == ntk_rule::base_rescaling
+                                    ? detail::quotient(static_cast<wide>(i), pairs - 1)
+                                    : detail::power(detail::quotient(static_cast<wide>(i + 1), pairs), mixed_b);
+          return detail::rounded(detail::quotient(static_cast<wide>(all[i]), detail::power(factor, exponent)));
+        };
+  }
+
+  double base_multiplier(const frequency_ladder& ladder) const noexcept {
+    const auto pairs = static_cast<detail::wide>(ladder.size());
+    if (rule == ntk_rule::scaled_base) return mixed_b == 1 ? factor : 1;
+    return detail::rounded(detail::power(factor, detail::quotient(pairs, pairs - 1)));
+  }
+
+ public:
   maybe_error check(const frequency_ladder& ladder) const noexcept {
     if (maybe_error wrong = detail::check_factor(factor)) return wrong;
     if (maybe_error wrong = detail::check_not_negative("mixed_b", mixed_b)) return wrong;
@@ -49,34 +68,27 @@ struct ntk_aware {
                         "is 2, where NTK-aware scaling divides by rotary_dim - 2; allowed: 4 and more, or the rule "
                         "scaled_base");
     }
+    if (maybe_error wrong = detail::check_results(ladder, factor, frequencies_of(ladder))) return wrong;
+    const double base = detail::product(ladder.base(), base_multiplier(ladder));
+    if (!detail::is_finite(base) || (ladder.base() > 0 && base < 0x1p-1022)) {
+      return make_error(errc::invalid_value, "factor",
+                        "is %g, which makes %g of the base %g; allowed: 2.3e-308 to 1.7e308", factor, base,
+                        ladder.base());
+    }
     return {};
   }
 
   frequency_ladder operator()(const frequency_ladder& ladder) const {
     raise_if(check(ladder));
-    using detail::wide;
-    const wide s = factor;
-    const bool rescaling = rule == ntk_rule::base_rescaling;
-    const wide pairs = static_cast<wide>(ladder.size());
-    std::vector<double> scaled(ladder.inv_freq().begin(), ladder.inv_freq().end());
-    for (std::size_t i = 0; i < scaled.size(); ++i) {
-      const wide exponent = rescaling ? detail::quotient(static_cast<wide>(i), pairs - 1)
-                                      : detail::power(detail::quotient(static_cast<wide>(i + 1), pairs), mixed_b);
-      scaled[i] = detail::rounded(detail::quotient(static_cast<wide>(scaled[i]), detail::power(s, exponent)));
-    }
-    double base_multiplier = 1;
-    if (rescaling) {
-      base_multiplier = detail::rounded(detail::power(s, detail::quotient(pairs, pairs - 1)));
-    } else if (mixed_b == 1) {
-      base_multiplier = factor;
-    }
-    std::string parameters = "factor " + detail::number_text(factor);
-    if (!rescaling) parameters += ", scaled base";
-    if (mixed_b != 1) parameters += ", mixed_b " + detail::number_text(mixed_b);
-    if (ladder.base() > 0)
-      parameters += ", base becomes " + detail::number_text(detail::product(ladder.base(), base_multiplier));
-    return ladder.scaled({name, factor, stretches_context(), false, std::move(parameters)}, std::move(scaled), 1,
-                         base_multiplier);
+    detail::number_list<double> scaled(ladder.inv_freq().size());
+    const auto frequency = frequencies_of(ladder);
+    for (std::size_t i = 0; i < scaled.size(); ++i) scaled[i] = frequency(static_cast<index_t>(i));
+    detail::parameter_text parameters("factor", factor);
+    if (rule == ntk_rule::scaled_base) parameters.add("scaled base");
+    if (mixed_b != 1) parameters.add("mixed_b", mixed_b);
+    if (ladder.base() > 0) parameters.add("base becomes", detail::product(ladder.base(), base_multiplier(ladder)));
+    return ladder.scaled({name, factor, stretches_context(), false, parameters.text()}, scaled.view(), 1,
+                         base_multiplier(ladder));
   }
 };
 

@@ -2,10 +2,7 @@
 #ifndef POSENC_LADDER_POSITION_INTERPOLATION_HPP
 #define POSENC_LADDER_POSITION_INTERPOLATION_HPP
 
-#include <string>
-#include <utility>
-#include <vector>
-
+#include "../core/number_list.hpp"
 #include "parameter_checks.hpp"
 #include "scaling.hpp"
 
@@ -21,14 +18,18 @@ struct position_interpolation {
 
   bool stretches_context() const noexcept { return factor != 1; }
 
-  maybe_error check(const frequency_ladder&) const noexcept { return detail::check_factor(factor); }
+  maybe_error check(const frequency_ladder& ladder) const noexcept {
+    if (maybe_error wrong = detail::check_factor(factor)) return wrong;
+    const double* const w = ladder.inv_freq().data();
+    return detail::check_results(ladder, factor, [&](index_t i) { return detail::quotient(w[i], factor); });
+  }
 
   frequency_ladder operator()(const frequency_ladder& ladder) const {
     raise_if(check(ladder));
-    std::vector<double> scaled(ladder.inv_freq().begin(), ladder.inv_freq().end());
+    detail::number_list<double> scaled(ladder.inv_freq().data(), ladder.inv_freq().size());
     for (double& w : scaled) w = detail::quotient(w, factor);
-    return ladder.scaled({name, factor, stretches_context(), false, "factor " + detail::number_text(factor)},
-                         std::move(scaled));
+    return ladder.scaled({name, factor, stretches_context(), false, detail::parameter_text("factor", factor).text()},
+                         scaled.view());
   }
 };
 

@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <concepts>
-#include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "frequency_ladder.hpp"
 
@@ -125,9 +123,9 @@ struct ladder_access {
 
   static bool permitted(const frequency_ladder& ladder) noexcept { return ladder.stacking_permitted_; }
 
-  static scaling_record record_of(const scaling_label& label, bool stretches) {
+  static scaling_record record_of(const scaling_label& label, bool stretches) noexcept {
     return {label.name, label.factor, stretches, false,
-            label.factor != 0 ? "factor " + number_text(label.factor) : std::string()};
+            label.factor != 0 ? parameter_text("factor", label.factor).text() : short_text()};
   }
 
   /// Completes the history of `after`, which a callable made out of `before`: what came before stays in it, and a step
@@ -136,28 +134,50 @@ struct ladder_access {
                                        const scaling_label& label) {
     const auto& old = before.provenance_;
     auto& steps = after.provenance_;
-    const bool continues = steps.size() >= old.size() && std::equal(old.begin(), old.end(), steps.begin());
+    bool continues = steps.size() >= old.size();
+    for (std::size_t i = 0; continues && i < old.size(); ++i) continues = steps[i] == old[i];
     if (continues && steps.size() > old.size()) {  // recorded, and checked, by frequency_ladder::scaled
-      const auto first = steps.begin() + static_cast<std::ptrdiff_t>(old.size());
-      const auto counts = [](const scaling_record& step) { return step.stretches_context; };
-      if (!stretches || std::any_of(first, steps.end(), counts)) return after;
+      bool counts = false;
+      for (std::size_t i = old.size(); i < steps.size(); ++i) counts = counts || steps[i].stretches_context;
+      if (!stretches || counts) return after;
       raise_if(before.check_stacking(true, label.name, label.factor));  // made of parts that do not count, but it does
       after.append(record_of(label, stretches));
       return after;
     }
-    std::vector<scaling_record> added;
-    if (!continues) added = std::move(steps);
+    number_list<scaling_record> added;
+    if (!continues) added = steps;
     if (added.empty()) added.push_back(record_of(label, stretches));
-    after.provenance_ = old;
+    steps = old;
     after.made_with_base_ = before.made_with_base_;
     after.stacking_permitted_ = before.stacking_permitted_;
     for (scaling_record& step : added) {
       if (!step.stacked) raise_if(after.check_stacking(step.stretches_context, step.name.c_str(), step.factor));
-      after.append(std::move(step));
+      after.append(step);
     }
     return after;
   }
 };
+
+/// Whether what a scaling makes of frequency i is a number that double holds in full: stacked scalings can leave its range.
+/// What is 0 may stay 0. `argument` and its value are what the error names.
+inline maybe_error check_result(const frequency_ladder& ladder, const char* argument, const double& value, index_t i,
+                                const double& after) noexcept {
+  const double& before = ladder.inv_freq().data()[i];
+  if (is_zero(before) || (is_finite(after) && (after >= 0x1p-1022 || after == before))) return {};
+  return make_error(errc::invalid_value, argument,
+                    "is %g, which makes %g of frequency %td, %g; allowed: what leaves frequencies within 2.3e-308 to "
+                    "1.7e308",
+                    value, after, i, before);
+}
+
+/// The same of all, frequency(i) for pair i.
+template <class Frequency>
+maybe_error check_results(const frequency_ladder& ladder, const double& factor, const Frequency& frequency) noexcept {
+  for (index_t i = 0; i < ladder.size(); ++i) {
+    if (maybe_error wrong = check_result(ladder, "factor", factor, i, frequency(i))) return wrong;
+  }
+  return {};
+}
 
 }  // namespace detail
 
@@ -199,7 +219,8 @@ maybe_error check_scaling(const frequency_ladder& ladder, const Transform& trans
 }  // namespace detail
 
 /// The error that `ladder | transform` would raise, as a value. It allocates nothing. A callable without a member `check`
-/// is asked nothing but whether it stretches the context.
+/// is asked nothing but whether it stretches the context. Of a recipe `first | second` each part is checked against the
+/// given ladder: that both together leave the range of double is found when it is applied.
 template <ladder_transform Transform>
 maybe_error check(const frequency_ladder& ladder, const Transform& transform) noexcept {
   return detail::check_scaling(ladder, transform, false);

@@ -5,10 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
+#include "../core/number_list.hpp"
 #include "parameter_checks.hpp"
 #include "scaling.hpp"
 
@@ -90,6 +88,29 @@ struct yarn {
 
   bool stretches_context() const noexcept { return factor != 1; }
 
+ private:
+  /// The new frequency of pair i, as a function.
+  auto frequencies_of(const frequency_ladder& ladder) const noexcept {
+    using detail::wide;
+    const yarn_range range = range_of(ladder);
+    wide width = detail::sum<wide>(range.high, -range.low);
+    if (ramp_width == yarn_ramp_width::at_least_0_001) {
+      width = (std::max)(width, wide{0.001L});
+    } else if (range.high == range.low) {
+      width = 0.001L;
+    }
+    return [this, low = range.low, width, all = ladder.inv_freq().data()](index_t i) noexcept {
+      const double w = all[i];
+      const wide along = detail::quotient(detail::sum<wide>(static_cast<wide>(i), -low), width);
+      const wide ramp = (std::min)((std::max)(along, wide{0}), wide{1});
+      const wide keep = detail::product(detail::sum(wide{1}, -ramp), static_cast<wide>(extrapolation_factor));
+      // Pairs off the ramp get the very bits of position interpolation.
+      if (keep == 0) return detail::quotient(w, factor);
+      return detail::rounded(detail::blend(detail::quotient(static_cast<wide>(w), static_cast<wide>(factor)), w, keep));
+    };
+  }
+
+ public:
   maybe_error check(const frequency_ladder& ladder) const noexcept {
     if (maybe_error wrong = detail::check_factor(factor)) return wrong;
     if (maybe_error wrong = detail::check_original_context(original_context)) return wrong;
@@ -124,7 +145,14 @@ struct yarn {
                         "is %g, which makes the attention factor %g; allowed: larger ones, or magnitude_below_one off",
                         factor, a);
     }
-    return {};
+    if (const double a = detail::product(ladder.attention_factor(), magnitude());
+        !detail::is_finite(a) || a < 0x1p-1022) {
+      return make_error(errc::invalid_value, "factor",
+                        "is %g, which makes %g of the ladder's attention factor %g; allowed: what leaves it within "
+                        "2.3e-308 to 1.7e308",
+                        factor, a, ladder.attention_factor());
+    }
+    return detail::check_results(ladder, factor, frequencies_of(ladder));
   }
 
   /// The ends of the ramp on this ladder, after cutting and limiting. Errors: as for the scaling itself.
@@ -135,26 +163,10 @@ struct yarn {
 
   frequency_ladder operator()(const frequency_ladder& ladder) const {
     raise_if(check(ladder));
-    using detail::wide;
-    const yarn_range range = range_of(ladder);
-    wide width = detail::sum<wide>(range.high, -range.low);
-    if (ramp_width == yarn_ramp_width::at_least_0_001) {
-      width = (std::max)(width, wide{0.001L});
-    } else if (range.high == range.low) {
-      width = 0.001L;
-    }
-    std::vector<double> scaled(ladder.inv_freq().begin(), ladder.inv_freq().end());
-    for (std::size_t i = 0; i < scaled.size(); ++i) {
-      const wide along = detail::quotient(detail::sum<wide>(static_cast<wide>(i), -range.low), width);
-      const wide ramp = (std::min)((std::max)(along, wide{0}), wide{1});
-      const wide keep = detail::product(detail::sum(wide{1}, -ramp), static_cast<wide>(extrapolation_factor));
-      // Pairs off the ramp get the very bits of position interpolation.
-      scaled[i] =
-          keep == 0 ? detail::quotient(scaled[i], factor)
-                    : detail::rounded(detail::blend(
-                          detail::quotient(static_cast<wide>(scaled[i]), static_cast<wide>(factor)), scaled[i], keep));
-    }
-    return ladder.scaled({name, factor, stretches_context(), false, parameters()}, std::move(scaled), magnitude());
+    detail::number_list<double> scaled(ladder.inv_freq().size());
+    const auto frequency = frequencies_of(ladder);
+    for (std::size_t i = 0; i < scaled.size(); ++i) scaled[i] = frequency(static_cast<index_t>(i));
+    return ladder.scaled({name, factor, stretches_context(), false, parameters()}, scaled.view(), magnitude());
   }
 
  private:
@@ -185,28 +197,27 @@ struct yarn {
       return detail::sum(wide{1}, detail::product(detail::quotient(static_cast<wide>(m), wide{10}), log_factor));
     };
     const bool quotient_of_two =
-        mscale_rule == yarn_mscale_rule::each || (mscale.value_or(0) != 0 && mscale_all_dim.value_or(0) != 0);
+        mscale_rule == yarn_mscale_rule::each || (mscale && *mscale != 0 && mscale_all_dim && *mscale_all_dim != 0);
     const wide inferred =
-        quotient_of_two ? detail::quotient(g(mscale.value_or(1)), g(mscale_all_dim.value_or(0))) : g(1);
+        quotient_of_two ? detail::quotient(g(mscale ? *mscale : 1), g(mscale_all_dim ? *mscale_all_dim : 0)) : g(1);
     return detail::rounded(detail::product(static_cast<wide>(attn_factor), inferred));
   }
 
-  std::string parameters() const {
-    using detail::number_text;
-    std::string text = "factor " + number_text(factor) + ", original " + std::to_string(original_context);
-    if (beta_fast != 32 || beta_slow != 1)
-      text += ", betas " + number_text(beta_fast) + " and " + number_text(beta_slow);
-    if (!truncate) text += ", not truncated";
-    if (ramp_width == yarn_ramp_width::at_least_0_001) text += ", ramp at least 0.001";
-    if (extrapolation_factor != 1) text += ", extrapolation " + number_text(extrapolation_factor);
-    if (attention_factor) text += ", attention factor " + number_text(*attention_factor);
-    if (attn_factor != 1) text += ", attn_factor " + number_text(attn_factor);
-    if (!apply_yarn_scaling) text += ", no magnitude";
-    if (mscale) text += ", mscale " + number_text(*mscale);
-    if (mscale_all_dim) text += ", mscale_all_dim " + number_text(*mscale_all_dim);
-    if (mscale_rule == yarn_mscale_rule::each) text += ", mscale read each";
-    if (magnitude_below_one) text += ", magnitude below one";
-    return text;
+  short_text parameters() const noexcept {
+    detail::parameter_text text("factor", factor);
+    text.add("original", static_cast<double>(original_context));
+    if (beta_fast != 32 || beta_slow != 1) text.add("betas", beta_fast).join(" and ", beta_slow);
+    if (!truncate) text.add("not truncated");
+    if (ramp_width == yarn_ramp_width::at_least_0_001) text.add("ramp at least 0.001");
+    if (extrapolation_factor != 1) text.add("extrapolation", extrapolation_factor);
+    if (attention_factor) text.add("attention factor", *attention_factor);
+    if (attn_factor != 1) text.add("attn_factor", attn_factor);
+    if (!apply_yarn_scaling) text.add("no magnitude");
+    if (mscale) text.add("mscale", *mscale);
+    if (mscale_all_dim) text.add("mscale_all_dim", *mscale_all_dim);
+    if (mscale_rule == yarn_mscale_rule::each) text.add("mscale read each");
+    if (magnitude_below_one) text.add("magnitude below one");
+    return text.text();
   }
 };
 

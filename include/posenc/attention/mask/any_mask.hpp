@@ -3,9 +3,9 @@
 #define POSENC_ATTENTION_MASK_ANY_MASK_HPP
 
 #include <concepts>
-#include <memory>
 #include <utility>
 
+#include "../../core/shared_object.hpp"
 #include "../policies.hpp"
 #include "concepts.hpp"
 
@@ -20,7 +20,7 @@ class any_mask {
   template <attention_mask M>
     requires(!std::same_as<M, any_mask>)
   any_mask(M mask)  // NOLINT(google-explicit-constructor)
-      : held_(std::make_shared<const M>(std::move(mask))),
+      : held_(detail::shared_object::make<M>(std::move(mask))),
         functions_(&detail::mask_functions_of<M>),
         extra_(&extra_of<M>) {}
 
@@ -44,7 +44,7 @@ class any_mask {
         return detail::check_mask(*static_cast<const M*>(m), use);
       }};
 
-  std::shared_ptr<const void> held_;
+  detail::shared_object held_;
   const detail::mask_functions* functions_;
   const extra_functions* extra_;
 };
