@@ -6,9 +6,9 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <vector>
 
+#include "../core/number_list.hpp"
 #include "attention.hpp"
 #include "fingerprint.hpp"
 
@@ -29,10 +29,10 @@ namespace detail {
 template <class T>
 struct kv_block {
   key_tokens tokens;
-  std::unique_ptr<double[]> positions;
+  number_list<double> positions;
   aligned_array<T> data;
-  std::unique_ptr<std::uint8_t[]> finite;
-  std::unique_ptr<double[]> longest;
+  number_list<std::uint8_t> finite;
+  number_list<double> longest;
   bool whole_positions = true;
 };
 
@@ -47,14 +47,14 @@ struct kv_rows {
   encoding_policy<real> policy;
   rotation_shape rotation;
   index_t rotation_size = 0, room = 0;
-  std::vector<real> scratch;
+  number_list<real> scratch;
 
   template <class E>
   kv_rows(const tensor_view<K>& keys, const tensor_view<V>& values, const token_view& t, const E& encoding)
       : k(keys), v(values), tokens(t), policy(encoding_policy_of<real>(encoding)), rotation{k.dim(), k.heads()} {
     if (policy.rotation != nullptr) rotation_size = policy.rotation->size(policy.encoding, rotation);
     room = k.tokens() < block_keys ? k.tokens() : block_keys;
-    scratch.resize(static_cast<std::size_t>(room * ((std::max)(k.dim(), v.dim()) + rotation_size)));
+    scratch.extend(static_cast<std::size_t>(room * ((std::max)(k.dim(), v.dim()) + rotation_size)));
   }
 };
 
@@ -129,12 +129,12 @@ class kv_pool {
 
   /// Makes one more block, empty; gives its number.
   index_t add_block() {
-    auto block = std::make_unique<detail::kv_block<T>>();
+    detail::kv_block<T> block;
     const auto heads = static_cast<std::size_t>(shape_.kv_heads);
-    block->positions = std::make_unique<double[]>(static_cast<std::size_t>(shape_.axes * block_keys));
-    block->data = detail::make_aligned_array<T>(shape_.kv_heads * layout().elements());
-    block->finite = std::make_unique<std::uint8_t[]>(heads);
-    block->longest = std::make_unique<double[]>(heads);
+    block.positions.extend(static_cast<std::size_t>(shape_.axes * block_keys));
+    block.data = detail::make_aligned_array<T>(shape_.kv_heads * layout().elements());
+    block.finite.extend(heads);
+    block.longest.extend(heads);
     blocks_.push_back(std::move(block));
     return blocks() - 1;
   }
@@ -205,7 +205,7 @@ class kv_pool {
 
   // ---- for the library ----
 
-  const detail::kv_block<T>& at(index_t block) const noexcept { return *blocks_[static_cast<std::size_t>(block)]; }
+  const detail::kv_block<T>& at(index_t block) const noexcept { return blocks_[static_cast<std::size_t>(block)]; }
 
   /// What is wrong with tokens for these blocks: shapes against `batch` rows, documents, the encoding.
   template <class K, class V, attention_encoding E>
@@ -238,8 +238,8 @@ class kv_pool {
     detail::kv_block<T>& opened = at(block);
     opened.tokens = detail::key_tokens{};
     opened.tokens.first_index = first_index;
-    std::fill_n(opened.finite.get(), shape_.kv_heads, std::uint8_t{1});
-    std::fill_n(opened.longest.get(), shape_.kv_heads, 0.0);
+    std::fill_n(opened.finite.data(), shape_.kv_heads, std::uint8_t{1});
+    std::fill_n(opened.longest.data(), shape_.kv_heads, 0.0);
     std::memset(static_cast<void*>(opened.data.get()), 0,
                 static_cast<std::size_t>(shape_.kv_heads * layout().elements()) * sizeof(T));
   }
@@ -286,7 +286,7 @@ class kv_pool {
   void publish(index_t block, const token_view& tokens, index_t row, index_t first, index_t n) noexcept {
     detail::kv_block<T>& to = at(block);
     const index_t slot = to.tokens.count;
-    to.tokens.append(tokens, row, first, n, to.positions.get());
+    to.tokens.append(tokens, row, first, n, to.positions.data());
     tokens_ += n;
     bool whole = to.whole_positions;
     for (index_t axis = 0; axis < shape_.axes; ++axis)
@@ -312,7 +312,7 @@ class kv_pool {
     const auto elements = static_cast<std::size_t>(shape_.kv_heads * layout().elements());
     if (from != to) std::memcpy(static_cast<void*>(target.data.get()), source.data.get(), elements * sizeof(T));
     tokens_ += count - (from == to ? source.tokens.count : 0);
-    target.tokens.copy_first(source.tokens, count, shape_.axes, target.positions.get());
+    target.tokens.copy_first(source.tokens, count, shape_.axes, target.positions.data());
     bool whole = true;
     for (index_t i = 0; i < shape_.axes * block_keys; ++i) {
       const double position = target.positions[static_cast<std::size_t>(i)];
@@ -330,7 +330,7 @@ class kv_pool {
   }
 
  private:
-  detail::kv_block<T>& at(index_t block) noexcept { return *blocks_[static_cast<std::size_t>(block)]; }
+  detail::kv_block<T>& at(index_t block) noexcept { return blocks_[static_cast<std::size_t>(block)]; }
 
   maybe_error no_block(index_t block) const noexcept {
     return make_error(errc::out_of_range, "block", "is %td; allowed: 0 to %td", block, blocks() - 1);
@@ -350,7 +350,7 @@ class kv_pool {
   }
 
   kv_pool_shape shape_;
-  std::vector<std::unique_ptr<detail::kv_block<T>>> blocks_;
+  std::vector<detail::kv_block<T>> blocks_;
   index_t tokens_ = 0, fractional_blocks_ = 0;
   std::uint64_t fingerprint_ = 0;
   bool has_fingerprint_ = false, has_documents_ = false;
