@@ -30,6 +30,8 @@ class attention_engine {
   void take(bump_allocator& memory, index_t workers) {
     job_count_ = partial_rows_ = 0;
     for_each_job([](const tile_job&) {});
+    const index_t tasks = job_count_ * call_.kv_heads;
+    if (workers > tasks) workers = tasks;
     jobs_ = memory.take<tile_job>(job_count_);
     order_ = memory.take<index_t>(job_count_);
     scratch_ = memory.take<tile_scratch<Real>>(workers);

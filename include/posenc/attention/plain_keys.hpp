@@ -52,7 +52,7 @@ class plain_keys {
     if (pack_ahead) {
       packed_ = memory.take<Real>(block_count_ * kv_heads * layout().elements());
       finite_ = memory.take<std::uint8_t>(block_count_ * kv_heads);
-      rows_ = memory.take<Real>(workers * rows_elements());
+      rows_ = memory.take<Real>((workers < block_count_ ? workers : block_count_) * rows_elements());
       if (bounds_biases()) longest_ = memory.take<double>(block_count_ * kv_heads);
     }
   }

@@ -25,7 +25,8 @@ struct workspace_shape {
 ///   the packed keys and values, unless they are cached:  blocks * kv_heads * 64 * (head_dim + padded value_dim) numbers
 ///   their tokens:                                        blocks * (1.1 KiB + 512 B for each axis)
 ///   partial results of few queries over many keys:       (blocks / 32 + sequences) * 16 * kv_heads * padded value_dim
-///   what each of the executor's threads works in, which does not depend on the tokens
+///   what each of the executor's threads works in, which does not depend on the tokens; threads that would find nothing to
+///   do are not counted
 ///
 /// with blocks = k_tokens / 64 + sequences and numbers of the compute type. value_dim is padded to a panel (`kv_layout`).
 template <scalar T, attention_encoding E>
@@ -52,7 +53,8 @@ index_t workspace_size(const workspace_shape& shape, const E& encoding) {
   } else {
     bytes += blocks * (static_cast<index_t>(sizeof(detail::key_tokens)) + shape.axes * block_keys * 8) + 2 * slack;
     bytes += blocks * shape.kv_heads * (call.layout().elements() * size + 1 + 8) + 3 * slack;
-    bytes += shape.concurrency * block_keys * (widest + rotation) * size + slack;
+    const index_t packers = shape.concurrency < blocks ? shape.concurrency : blocks;
+    bytes += packers * block_keys * (widest + rotation) * size + slack;
     call.keys.scratch_elements = call.layout().elements() + block_keys * widest;
   }
   const index_t ranges = blocks / detail::split_blocks + shape.sequences;
@@ -62,7 +64,9 @@ index_t workspace_size(const workspace_shape& shape, const E& encoding) {
   detail::bump_allocator counter(nullptr);
   detail::tile_scratch<real> scratch;
   scratch.take(counter, call, shape.axes);
-  return bytes + slack + shape.concurrency * (counter.used() + static_cast<index_t>(sizeof scratch));
+  const index_t tasks = (tiles + ranges) * shape.kv_heads;
+  const index_t workers = shape.concurrency < tasks ? shape.concurrency : tasks;
+  return bytes + slack + workers * (counter.used() + static_cast<index_t>(sizeof scratch));
 }
 
 }  // namespace posenc::inline POSENC_ABI
