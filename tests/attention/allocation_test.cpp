@@ -186,6 +186,35 @@ TYPED_TEST(Allocations, WorkspaceSizeIsABound) {
       }
 }
 
+// Threads that would find nothing to do cost no memory.
+TYPED_TEST(Allocations, ThreadsWithoutWorkCostNothing) {
+  using T = TypeParam;
+  struct many_threads : posenc::serial_executor {
+    index_t threads = 1;
+    index_t concurrency() const noexcept { return threads; }
+  };
+  attention_test::random_engine random(6);
+  const any_encoding encoding = some_encoding();
+  const auto q = random_buffer<T>(random, 1, 4, 3, 8), k = random_buffer<T>(random, 1, 2, 100, 8),
+             v = random_buffer<T>(random, 1, 2, 100, 8), out = make_buffer<T>(1, 4, 3, 8);
+  const posenc::token_pair tokens(token_range(3, 100), token_range(100));
+  index_t size[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    posenc::workspace memory;
+    posenc::attention_options options;
+    options.memory = &memory;
+    many_threads executor;
+    executor.threads = i == 0 ? 2 : 1000;  // one tile for each of two KV heads, two blocks of keys
+    posenc::attention(q.view, k.view, v.view, out.view, tokens, encoding, some_mask(), options, executor);
+    size[i] = memory.size();
+    const posenc::workspace_shape shape{
+        .heads = 4, .kv_heads = 2, .q_tokens = 3, .k_tokens = 100, .head_dim = 8, .concurrency = executor.threads};
+    EXPECT_LE(size[i], posenc::workspace_size<T>(shape, encoding));
+    EXPECT_LE(posenc::workspace_size<T>(shape, encoding), 4 * size[0]) << "the bound is none of 1000 threads";
+  }
+  EXPECT_EQ(size[0], size[1]);
+}
+
 TYPED_TEST(Allocations, AtMostOnePackedCopyAt16384Tokens) {
   using T = TypeParam;
   using real = posenc::compute_type<T>;

@@ -11,8 +11,10 @@
 #include <posenc/encoding/t5_bucket.hpp>
 #include <posenc/ladder/frequency_ladder.hpp>
 
+#include <cstdint>
 #include <initializer_list>
 #include <limits>
+#include <utility>
 
 #include "attention/attention_support.hpp"
 #include "attention/mask_support.hpp"
@@ -406,6 +408,25 @@ TEST_F(AttentionErrors, Lse) {
   expect_refused(errc::invalid_layout, "options.lse", {"null for 24 rows"});
   options.lse = posenc::lse_view(lse_.data(), {batch, heads, q_len}, {heads * q_len, 0, 1});
   expect_refused(errc::invalid_layout, "options.lse", {"stride 0 over 4 entries of axis 1"});
+}
+TEST_F(AttentionErrors, LseOverOtherMemory) {
+  const std::pair<float*, const char*> places[] = {{out_at() + 5, "out"}, {q_at(), "q"}, {k_at(), "k"}, {v_at(), "v"}};
+  for (const auto& [at, name] : places) {
+    SCOPED_TRACE(name);
+    options.lse = posenc::lse_view(at, batch, heads, q_len);
+    expect_refused(errc::invalid_layout, "options.lse", {"overlaps ", name, "memory of its own"});
+    options.lse =
+        posenc::lse_view(reinterpret_cast<double*>(reinterpret_cast<std::uintptr_t>(at) / 8 * 8), batch, heads, q_len);
+    expect_refused(errc::invalid_layout, "options.lse", {"overlaps "});
+  }
+}
+// A row of out and its lse side by side are different places.
+TEST_F(AttentionErrors, LseBetweenTheRowsOfOut) {
+  constexpr index_t row = value_dim + 1;
+  static_assert(batch * heads * q_len * row <= out_size + 1000);
+  out = tensor_view<float>(out_at(), {batch, heads, q_len, value_dim}, {heads * q_len * row, q_len * row, row, 1});
+  options.lse = posenc::lse_view(out_at() + value_dim, {batch, heads, q_len}, {heads * q_len * row, q_len * row, row});
+  expect_accepted();
 }
 
 // ---- what is empty is good ----

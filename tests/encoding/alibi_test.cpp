@@ -214,4 +214,25 @@ TEST(AlibiArguments, CheckComparesHeadsAndAxes) {
   EXPECT_NE(check_text(alibi(8, {.axis = 1}), tokens, 8, 2, 16).find("position axis 1"), std::string::npos);
 }
 
+// Distances of queries at fractional positions are formed in double and rounded once, of keys in a row as of others.
+TEST(Alibi, DistancesAreRoundedOnce) {
+  std::mt19937_64 random(3);
+  std::uniform_real_distribution<double> fraction(0, 1), start(-3e6, 3e6);
+  for (int i = 0; i < 2000; ++i) {
+    double keys[block_keys];
+    const double first = std::floor(start(random)), query = first + 40 * fraction(random) - 20 + fraction(random);
+    for (index_t j = 0; j < block_keys; ++j) keys[j] = first + static_cast<double>(j);
+    const posenc::score_keys<float, true> in_a_row(keys, block_keys, &query);
+    const posenc::score_keys<float, false> any(keys, block_keys, &query);
+    constexpr int lanes = posenc::simd::vec<float>::lanes;
+    float distances[lanes], others[lanes];
+    posenc::simd::store(distances, in_a_row.distance());
+    posenc::simd::store(others, any.distance());
+    for (int j = 0; j < lanes; ++j) {
+      EXPECT_EQ(distances[j], static_cast<float>(keys[j] - query)) << keys[j] << " " << query;
+      EXPECT_EQ(others[j], distances[j]);
+    }
+  }
+}
+
 }  // namespace

@@ -133,6 +133,8 @@ TEST(SinusoidalTables, WholeTableFromZero) {
   }
   EXPECT_TRUE(sinusoidal_table<double>(encoding, 0).empty());
   POSENC_EXPECT_ERROR(sinusoidal_table(encoding, -1), posenc::errc::invalid_shape, "rows: is -1");
+  POSENC_EXPECT_ERROR(sinusoidal_table(encoding, posenc::index_t{1} << 62), posenc::errc::invalid_shape,
+                      "rows: is 4611686018427387904; allowed: 0 to ");
 }
 
 TEST(SinusoidalAngles, AreThoseOfTheExactProduct) {

@@ -40,7 +40,12 @@ maybe_error check_attention(const tensor_view<Q>& q, const tensor_view<K>& k, co
   if (maybe_error e = check_token_pair(tokens)) return e;
   if (maybe_error e = check_encoding(encoding, {q.heads(), k.heads(), q.dim(), &tokens.q, &tokens.k})) return e;
   if (maybe_error e = check_mask(mask, {q.batch(), q.heads(), q.tokens(), k.tokens()})) return e;
-  return check_options(options, q.batch(), q.heads(), q.tokens());
+  if (maybe_error e = check_options(options, q.batch(), q.heads(), q.tokens())) return e;
+  if (options.lse.meets(out)) return lse_overlap("out");
+  if (options.lse.meets(q)) return lse_overlap("q");
+  if (options.lse.meets(k)) return lse_overlap("k");
+  if (options.lse.meets(v)) return lse_overlap("v");
+  return {};
 }
 
 template <class Real, class Q, class Out>

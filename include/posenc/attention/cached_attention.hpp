@@ -101,7 +101,10 @@ maybe_error check_cached_attention(const tensor_view<Q>& q, const kv_view<T>& ke
     return e;
   if (maybe_error e = pool.check_fingerprint(encoding)) return e;
   if (maybe_error e = check_mask(mask, {q.batch(), q.heads(), q.tokens(), keys.longest()})) return e;
-  return check_options(options, q.batch(), q.heads(), q.tokens());
+  if (maybe_error e = check_options(options, q.batch(), q.heads(), q.tokens())) return e;
+  if (options.lse.meets(out)) return lse_overlap("out");
+  if (options.lse.meets(q)) return lse_overlap("q");
+  return {};
 }
 
 template <class Real, class T, executor X>

@@ -38,7 +38,8 @@ class attention_engine {
   /// Takes the engine's memory; with a counting allocator it tells how much that is. If KV heads are run some at a time,
   /// the rotations of all queries are kept from one time to the next.
   void take(bump_allocator& memory, index_t workers, bool some_at_a_time) {
-    count_jobs();
+    const index_t tasks = count_jobs() * call_.kv_heads;
+    if (workers > tasks) workers = tasks;
     jobs_ = memory.take<tile_job>(job_count_);
     order_ = memory.take<index_t>(job_count_);
     scratch_ = memory.take<tile_scratch<Real>>(workers);

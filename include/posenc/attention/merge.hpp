@@ -46,7 +46,11 @@ maybe_error check_merge(std::span<const attention_part<Real>> parts, const tenso
   }
   if (options.scale || options.softcap != 0)
     return make_error(errc::invalid_value, "options", "has a scale or a softcap; allowed: sinks and lse only");
-  return check_options(options, out.batch(), out.heads(), out.tokens());
+  if (maybe_error e = check_options(options, out.batch(), out.heads(), out.tokens())) return e;
+  if (options.lse.meets(out)) return lse_overlap("out");
+  for (const attention_part<Real>& part : parts)
+    if (options.lse.meets(part.out)) return lse_overlap("the out of a part");
+  return {};
 }
 
 }  // namespace detail

@@ -12,6 +12,7 @@
 #include "../core/finite.hpp"
 #include "../core/minus_infinity.hpp"
 #include "../core/platform.hpp"
+#include "../core/tensor_view.hpp"
 #include "workspace.hpp"
 
 namespace posenc::inline POSENC_ABI {
@@ -65,6 +66,16 @@ class lse_view {
   constexpr bool null() const noexcept { return given_ && data_ == nullptr; }
   constexpr index_t extent(std::size_t i) const noexcept { return extents_[i]; }
   constexpr index_t stride(std::size_t i) const noexcept { return strides_[i]; }
+
+  /// For the library: whether the places that are written are among the elements of x.
+  template <class T>
+  bool meets(const tensor_view<T>& x) const noexcept {
+    if (!given_) return false;
+    const std::array<index_t, 4> extents{extents_[0], extents_[1], extents_[2], 1};
+    const std::array<index_t, 4> strides{strides_[0], strides_[1], strides_[2], 1};
+    return wide_ ? detail::overlaps(tensor_view<double>(static_cast<double*>(data_), extents, strides), x)
+                 : detail::overlaps(tensor_view<float>(static_cast<float*>(data_), extents, strides), x);
+  }
 
   void set(index_t batch, index_t head, index_t query, const double& value) const noexcept {
     if (detail::is_minus_infinity(value)) return set_minus_infinity(batch, head, query);
@@ -150,6 +161,10 @@ inline maybe_error check_options(const attention_options& options, index_t batch
       return make_error(errc::invalid_layout, "options.lse", "is null for %td rows", batch * heads * q_tokens);
   }
   return {};
+}
+
+inline error lse_overlap(const char* with) noexcept {
+  return make_error(errc::invalid_layout, "options.lse", "overlaps %s; allowed: memory of its own", with);
 }
 
 }  // namespace detail

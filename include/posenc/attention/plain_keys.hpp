@@ -53,7 +53,7 @@ class plain_keys {
     if (pack_ahead) {
       packed_ = memory.take<Real>(block_count_ * heads_at_a_time * layout().elements());
       finite_ = memory.take<std::uint8_t>(block_count_ * heads_at_a_time);
-      rows_ = memory.take<Real>(workers * rows_elements());
+      rows_ = memory.take<Real>((workers < block_count_ ? workers : block_count_) * rows_elements());
       if (bounds_biases()) longest_ = memory.take<double>(block_count_ * heads_at_a_time);
       if (keeps_rotations()) rotations_ = memory.take<Real>(block_count_ * block_keys * rotation_size());
     }

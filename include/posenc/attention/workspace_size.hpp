@@ -29,7 +29,8 @@ struct workspace_shape {
 ///                                                        rows: of a sequence's queries and a group, of up to 16, or of
 ///                                                        up to 192 with 3 KV heads and less
 ///                                                        (up to 2 * sequences more over caches that forget blocks)
-///   what each of the executor's threads works in, which does not depend on the tokens
+///   what each of the executor's threads works in, which does not depend on the tokens; threads that would find nothing to
+///   do are not counted
 ///
 /// with blocks = k_tokens / 64 + sequences and numbers of the compute type. value_dim is padded to a panel (`kv_layout`).
 /// packed_heads is 1 for one thread, else kv_heads or 16 * concurrency / (q_tokens * group / 192) rounded up, whichever is
@@ -65,7 +66,8 @@ index_t workspace_size(const workspace_shape& shape, const E& encoding) {
     const index_t fewer = heads < shape.kv_heads ? heads : shape.kv_heads - 1;
     const index_t most_heads = packed(heads), less = fewer < 1 ? 0 : packed(fewer) + rotations;
     bytes += most_heads > less ? most_heads : less;
-    bytes += shape.concurrency * block_keys * (widest + rotation) * size + slack;
+    const index_t packers = shape.concurrency < blocks ? shape.concurrency : blocks;
+    bytes += packers * block_keys * (widest + rotation) * size + slack;
     call.keys.scratch_elements = call.layout().elements() + block_keys * widest;
   }
   const index_t ranges = shape.cached                    ? blocks / detail::split_blocks + 3 * shape.sequences
@@ -79,7 +81,9 @@ index_t workspace_size(const workspace_shape& shape, const E& encoding) {
   detail::bump_allocator counter(nullptr);
   detail::tile_scratch<real> scratch;
   scratch.take(counter, call, shape.axes);
-  return bytes + slack + shape.concurrency * (counter.used() + static_cast<index_t>(sizeof scratch));
+  const index_t tasks = (tiles + ranges) * shape.kv_heads;
+  const index_t workers = shape.concurrency < tasks ? shape.concurrency : tasks;
+  return bytes + slack + workers * (counter.used() + static_cast<index_t>(sizeof scratch));
 }
 
 }  // namespace posenc::inline POSENC_ABI

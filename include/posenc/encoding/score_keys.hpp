@@ -36,17 +36,20 @@ class score_keys {
   score_keys(const double* key_positions, index_t axis_stride, const double* query_position) noexcept
       : keys_(key_positions), query_(query_position), axis_stride_(axis_stride) {}
 
-  /// Key position - query position. The difference is formed in double and rounded once (float: relative error 2^-23); where
-  /// the keys' positions run by one and the query's is fractional, within a few 2^-23 of the largest distance of the vector.
+  /// Key position - query position. The difference is formed in double and rounded once.
   POSENC_ALWAYS_INLINE value_type distance(index_t axis = 0) const noexcept {
     const double* keys = keys_ + axis * axis_stride_;
     if constexpr (Consecutive) {
-      return value_type(static_cast<Real>(keys[0] - query_[axis])) + simd::iota<Real>();
-    } else {
-      Real values[lanes];
-      for (int i = 0; i < lanes; ++i) values[i] = static_cast<Real>(keys[i] - query_[axis]);
-      return simd::load(values);
+      // Where the first distance is held as it is, the sums are what is rounded; else (fractions, far keys) they would be
+      // rounded twice.
+      const double first = keys[0] - query_[axis];
+      const auto held = static_cast<Real>(first);
+      if (static_cast<double>(held) == first) [[likely]]
+        return value_type(held) + simd::iota<Real>();
     }
+    Real values[lanes];
+    for (int i = 0; i < lanes; ++i) values[i] = static_cast<Real>(keys[i] - query_[axis]);
+    return simd::load(values);
   }
 
   double query_position(index_t axis = 0) const noexcept { return query_[axis]; }

@@ -163,7 +163,10 @@ void sinusoidal_table(const sinusoidal& encoding, std::span<const double> positi
 /// The rows of positions 0, 1, ..., rows - 1.
 template <class Real = float>
 std::vector<Real> sinusoidal_table(const sinusoidal& encoding, index_t rows) {
-  if (rows < 0) raise(make_error(errc::invalid_shape, "rows", "is %td; allowed: 0 and more", rows));
+  constexpr index_t most = index_t{1} << 48;
+  if (rows < 0 || rows > most / encoding.width())
+    raise(make_error(errc::invalid_shape, "rows", "is %td; allowed: 0 to %td, which is 2^48 numbers of width %td", rows,
+                     most / encoding.width(), encoding.width()));
   std::vector<Real> table(static_cast<std::size_t>(rows * encoding.width()));
   for (index_t row = 0; row < rows; ++row) {
     const auto position = static_cast<double>(row);
