@@ -9,6 +9,7 @@
 #include <atomic>
 #include <functional>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "attention/attention_support.hpp"
@@ -51,7 +52,7 @@ TYPED_TEST(Ranges, KeepTwoCoresBusy) {
     index_t heads, kv_heads, queries;
     bool splits;
   };
-  constexpr index_t keys = 2400, dim = 8;
+  constexpr index_t keys = 2060, dim = 4;
   for (const shape& s : {shape{1, 1, 1, true},
                          {1, 1, 192, true},
                          {1, 1, 193, false},
@@ -59,6 +60,7 @@ TYPED_TEST(Ranges, KeepTwoCoresBusy) {
                          {3, 3, 17, true},
                          {4, 4, 17, false},
                          {4, 4, 16, true}}) {
+    if (!std::is_same_v<T, float> && s.queries > 20) continue;  // one type for the large ones
     attention_test::random_engine random(static_cast<std::uint64_t>(s.heads * 1000 + s.queries));
     const auto k = random_buffer<real>(random, 1, s.kv_heads, keys, dim),
                v = random_buffer<real>(random, 1, s.kv_heads, keys, dim),
