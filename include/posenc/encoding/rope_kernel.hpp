@@ -140,21 +140,6 @@ class interleaved_pairs {
   simd::vec<Real> c_[2], s_[2];
 };
 
-/// Heads of one token: `heads` rows, `in_stride` and `out_stride` elements apart. `out` is `in` or does not meet it.
-/// Memory is asked early for heads: for the first `own` ones here, for that which comes `ahead` heads later; for the
-/// others, for the rows from `next` on.
-template <class In, class Out>
-struct head_rows {
-  index_t heads;
-  const In* in;
-  index_t in_stride;
-  Out* out;
-  index_t out_stride;
-  index_t own, ahead;
-  const In* next;  ///< null: nothing is asked for
-  Out* next_out;   ///< null: nothing is asked for to be written, nor where `next` is null
-};
-
 /// Asks memory for N registers of pairs of a head, to be read or, where `Write`, to be written.
 template <class Pairs, int N, bool Write, class Real, class T>
 POSENC_ALWAYS_INLINE void fetch(const T* from, index_t pairs) noexcept {
@@ -165,68 +150,85 @@ POSENC_ALWAYS_INLINE void fetch(const T* from, index_t pairs) noexcept {
   }
 }
 
-/// N registers of pairs from pair `first` on, or one with `count` pairs.
-template <class Pairs, int N, bool Streaming, class Real, class In, class Out, class Count>
-POSENC_ALWAYS_INLINE void turn_pairs(const Real* row, index_t pairs, index_t first, const head_rows<In, Out>& rows,
-                                     Count count) noexcept {
-  constexpr index_t lanes = simd::vec<Real>::lanes;
-  Pairs registers[N];
-  simd::unroll<N>([&](auto k) POSENC_INLINE_LAMBDA {
-    registers[k].load(row + first + k * lanes, row + pairs + first + k * lanes, count);
-  });
-  const auto [heads, from, in_stride, to, out_stride, own, ahead, next, next_out] =
-      rows;  // what is stored through `out` could be rows, for all C++ knows
-  const In* in = from + Pairs::step * first;
-  Out* out = to + Pairs::step * first;
-  const In* later = next + Pairs::step * first;
-  Out* later_out = next_out + Pairs::step * first;
-  for (index_t head = 0; head < heads; ++head, in += in_stride, out += out_stride) {
-    if (next != nullptr) {
-      fetch<Pairs, N, false, Real>(head < own ? in + ahead * in_stride : later, pairs);
-      later += head < own ? 0 : in_stride;
-      if (next_out != nullptr) {
-        fetch<Pairs, N, true, Real>(head < own ? out + ahead * out_stride : later_out, pairs);
-        later_out += head < own ? 0 : out_stride;
-      }
-    }
-    Pairs::template turn_all<Streaming>(registers, in, out, pairs, count);
+/// A head's pairs from `first` on, as many as the registers hold, or `count`. `soon` and `soon_out` are heads that come
+/// later, or null.
+template <bool Streaming, class Real, class Pairs, int N, class In, class Out, class Count>
+POSENC_ALWAYS_INLINE void turn_piece(const Pairs (&registers)[N], index_t pairs, index_t first, const In* in, Out* out,
+                                     const In* soon, Out* soon_out, Count count) noexcept {
+  const index_t at = Pairs::step * first;
+  if (soon != nullptr) {
+    fetch<Pairs, N, false, Real>(soon + at, pairs);
+    if (soon_out != nullptr) fetch<Pairs, N, true, Real>(soon_out + at, pairs);
   }
+  Pairs::template turn_all<Streaming>(registers, in + at, out + at, pairs, count);
+}
+
+/// Calls f(first, N, count) with numbers that the compiler knows: pieces of N registers of pairs, then single ones, the last
+/// of which may be a part.
+template <class Pairs, class Real, class F>
+POSENC_ALWAYS_INLINE void for_each_piece(index_t pairs, F&& f) {
+  constexpr index_t together = Pairs::together * simd::vec<Real>::lanes;
+  index_t i = 0;
+  for (; i + together <= pairs; i += together)
+    f(i, std::integral_constant<int, Pairs::together>{}, full_register<Real>{});
+  for_each_register<Real>(pairs - i, [&](index_t first, auto count) POSENC_INLINE_LAMBDA {
+    f(i + first, std::integral_constant<int, 1>{}, count);
+  });
+}
+
+template <class Pairs, int N, class Real, class Count>
+POSENC_ALWAYS_INLINE void load_all(Pairs (&registers)[N], const Real* row, index_t pairs, index_t first,
+                                   Count count) noexcept {
+  simd::unroll<N>([&](auto k) POSENC_INLINE_LAMBDA {
+    const Real* const from = row + first + k * simd::vec<Real>::lanes;
+    registers[k].load(from, from + pairs, count);
+  });
 }
 
 /// Turns the first 2 * pairs elements of every head. `row` has `pairs` cosines and then as many sines, the attention factor
 /// in them. Where the registers do not hold all of a token's cosines and sines, memory likes whole heads, one after another,
-/// better than pieces of all heads again and again.
+/// better than pieces of all heads again and again. `next`: where the next token's heads begin; null: memory is ready.
+/// `next_out`: the same of the output; null: memory need not be asked for what will be written.
 ///
 /// All arguments are single words: a structure would be copied with wider loads than it was just stored with, and those wait
 /// until all stores before them are done, at memory's speed, twice a token.
 template <class Pairs, bool Streaming, class Real, class In, class Out>
 POSENC_NOINLINE void turn_heads(const Real* row, index_t pairs, index_t heads, const In* in, index_t in_stride,
                                 Out* out, index_t out_stride, const In* next, Out* next_out) noexcept {
-  constexpr index_t together = Pairs::together * simd::vec<Real>::lanes;
   // The hardware's own guesses end with each page of memory and with each run of heads. Two KiB ahead are best.
   const auto bytes = static_cast<std::uint64_t>(2 * pairs * index_t{sizeof(In)});
   const index_t ahead =  // a division would show
       (std::min)(heads, bytes <= 1024 ? index_t{2048} >> std::bit_width(bytes - 1) : index_t{1});
-  const index_t run = Pairs::loads_are_free && pairs > together ? 1 : heads;
-  for (index_t head = 0; head < heads; head += run) {
-    const index_t left = heads - ahead - head, passed = left < 0 ? -left : 0;
-    const head_rows<In, Out> rows{run,
-                                  in,
-                                  in_stride,
-                                  out,
-                                  out_stride,
-                                  left,
-                                  ahead,
-                                  next == nullptr ? nullptr : next + passed * in_stride,
-                                  next_out == nullptr ? nullptr : next_out + passed * out_stride};
-    index_t i = 0;
-    for (; i + together <= pairs; i += together)
-      turn_pairs<Pairs, Pairs::together, Streaming>(row, pairs, i, rows, full_register<Real>{});
-    for_each_register<Real>(pairs - i, [&](index_t first, auto count) POSENC_INLINE_LAMBDA {
-      turn_pairs<Pairs, 1, Streaming>(row, pairs, i + first, rows, count);
+  const auto for_each_head = [&](auto&& turn) POSENC_INLINE_LAMBDA {
+    const In* x = in;
+    Out* y = out;
+    const In* later = next;
+    Out* later_out = next_out;
+    for (index_t head = 0; head < heads; ++head, x += in_stride, y += out_stride) {
+      const bool here = head + ahead < heads;
+      turn(x, y, next != nullptr && here ? x + ahead * in_stride : later,
+           next_out != nullptr && here ? y + ahead * out_stride : later_out);
+      if (next == nullptr || here) continue;
+      later += in_stride;
+      if (next_out != nullptr) later_out += out_stride;
+    }
+  };
+  if (Pairs::loads_are_free && pairs > Pairs::together * simd::vec<Real>::lanes) {
+    for_each_head([&](const In* x, Out* y, const In* soon, Out* soon_out) POSENC_INLINE_LAMBDA {
+      for_each_piece<Pairs, Real>(pairs, [&](index_t first, auto n, auto count) POSENC_INLINE_LAMBDA {
+        Pairs registers[n];
+        load_all(registers, row, pairs, first, count);
+        turn_piece<Streaming, Real>(registers, pairs, first, x, y, soon, soon_out, count);
+      });
     });
-    in += in_stride;
-    out += out_stride;
+  } else {
+    for_each_piece<Pairs, Real>(pairs, [&](index_t first, auto n, auto count) POSENC_INLINE_LAMBDA {
+      Pairs registers[n];
+      load_all(registers, row, pairs, first, count);
+      for_each_head([&](const In* x, Out* y, const In* soon, Out* soon_out) POSENC_INLINE_LAMBDA {
+        turn_piece<Streaming, Real>(registers, pairs, first, x, y, soon, soon_out, count);
+      });
+    });
   }
 }
 
