@@ -14,8 +14,8 @@ int main() {
   // 10 blocks of 64 tokens for all: sequence 0 is the system prompt, 1 to 4 are requests.
   pe::kv_cache<pe::half> cache({.kv_heads = kv_heads, .head_dim = head_dim, .sequences = 5, .max_blocks = 10});
   // Stands for a model's projections of the next token of n sequences, or of n tokens: [n, heads, head_dim].
-  const auto project = [](pe::index_t n, pe::index_t number_of_heads, float phase) {
-    std::vector<float> x(static_cast<std::size_t>(n * number_of_heads * head_dim));
+  const auto project = [](pe::index_t n, pe::index_t of_heads, float phase) {
+    std::vector<float> x(static_cast<std::size_t>(n * of_heads * head_dim));
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(phase + 0.61f * static_cast<float>(i));
     return x;
   };
@@ -26,8 +26,7 @@ int main() {
   const auto needs = [](pe::index_t tokens) { return (prompt % 64 + tokens + 63) / 64; };
   std::vector<pe::index_t> waiting = {90, 30, 200, 60, 120, 40};  // tokens to generate
   std::vector<pe::index_t> active, idle = {4, 3, 2, 1};
-  pe::index_t wanted[5] = {};  // length of each sequence
-  pe::index_t room = cache.free_blocks();
+  pe::index_t wanted[5] = {}, room = cache.free_blocks();
   pe::workspace memory;
   while (!active.empty() || !waiting.empty()) {
     while (!waiting.empty() && !idle.empty() && needs(waiting.back()) <= room) {
@@ -53,8 +52,7 @@ int main() {
       if (cache.length(slot) < wanted[slot]) return false;
       std::printf("%td tokens are done; %td blocks are in use\n", wanted[slot] - prompt, cache.used_blocks());
       room += needs(wanted[slot] - prompt);
-      cache.clear(slot);  // its own blocks are free
-      idle.push_back(slot);
+      cache.clear(slot), idle.push_back(slot);
       return true;
     });
   }
