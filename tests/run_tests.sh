@@ -17,7 +17,7 @@ need_tools
 need_libraries Eigen3 GTest nlohmann_json
 
 build=$root/build/tests
-options=(-DCMAKE_BUILD_TYPE=Release -DPOSENC_NATIVE=ON -DPOSENC_TESTS=ON -DPOSENC_EXAMPLES=ON -DPOSENC_BENCH=OFF)
+options=(-DCMAKE_BUILD_TYPE=Release "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG" -DPOSENC_NATIVE=ON -DPOSENC_TESTS=ON -DPOSENC_EXAMPLES=ON -DPOSENC_BENCH=OFF)
 # shellcheck disable=SC2206
 options+=(${POSENC_CMAKE_OPTIONS:-})
 say "configuring $build"
