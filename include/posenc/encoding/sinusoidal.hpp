@@ -70,7 +70,8 @@ class sinusoidal {
       const detail::wide exponent =
           minus_one ? detail::quotient(static_cast<detail::wide>(k), static_cast<detail::wide>(half - 1))
                     : detail::quotient(static_cast<detail::wide>(2 * k), static_cast<detail::wide>(width));
-      frequencies_[static_cast<std::size_t>(k)] = detail::rounded(detail::power(options.base, -exponent));
+      frequencies_[static_cast<std::size_t>(k)] =
+          detail::rounded(detail::power(detail::widened(options.base), -exponent));
     }
   }
 

@@ -40,6 +40,9 @@ inline Real sum(Real a, Real b) noexcept {
   return settled(settled(a) + settled(b));
 }
 
+/// The same number.
+constexpr wide widened(double x) noexcept { return static_cast<wide>(x); }
+
 /// base^exponent.
 inline wide power(wide base, wide exponent) noexcept { return settled(std::pow(settled(base), settled(exponent))); }
 

@@ -58,7 +58,7 @@ class frequency_ladder {
     for (std::size_t i = 0; i < inv_freq_.size(); ++i) {
       const detail::wide exponent =
           detail::quotient(static_cast<detail::wide>(2 * i), static_cast<detail::wide>(rotary_dim));
-      inv_freq_[i] = detail::rounded(detail::power(options.base, -exponent));
+      inv_freq_[i] = detail::rounded(detail::power(detail::widened(options.base), -exponent));
     }
   }
 

@@ -35,13 +35,14 @@ struct llama3 {
     using detail::wide;
     const wide turns_per_frequency = detail::quotient(static_cast<wide>(original_context), detail::two_pi);
     return [this, turns_per_frequency, all = ladder.inv_freq().data()](index_t i) noexcept {
-      const wide low = low_freq_factor, high = high_freq_factor;
+      const wide low = detail::widened(low_freq_factor), high = detail::widened(high_freq_factor);
       const double w = all[i];
       const wide turns = detail::product(turns_per_frequency, static_cast<wide>(w));
       if (turns > high) return w;
       if (turns <= low) return detail::quotient(w, factor);
       const wide m = detail::quotient(turns - low, high - low);
-      return detail::rounded(detail::blend(detail::quotient(static_cast<wide>(w), static_cast<wide>(factor)), w, m));
+      return detail::rounded(
+          detail::blend(detail::quotient(detail::widened(w), detail::widened(factor)), detail::widened(w), m));
     };
   }
 

@@ -42,17 +42,19 @@ struct ntk_aware {
     return
         [this, pairs = static_cast<detail::wide>(ladder.size()), all = ladder.inv_freq().data()](index_t i) noexcept {
           using detail::wide;
-          const wide exponent = rule == ntk_rule::base_rescaling
-                                    ? detail::quotient(static_cast<wide>(i), pairs - 1)
-                                    : detail::power(detail::quotient(static_cast<wide>(i + 1), pairs), mixed_b);
-          return detail::rounded(detail::quotient(static_cast<wide>(all[i]), detail::power(factor, exponent)));
+          const wide exponent =
+              rule == ntk_rule::base_rescaling
+                  ? detail::quotient(static_cast<wide>(i), pairs - 1)
+                  : detail::power(detail::quotient(static_cast<wide>(i + 1), pairs), detail::widened(mixed_b));
+          return detail::rounded(
+              detail::quotient(static_cast<wide>(all[i]), detail::power(detail::widened(factor), exponent)));
         };
   }
 
   double base_multiplier(const frequency_ladder& ladder) const noexcept {
     const auto pairs = static_cast<detail::wide>(ladder.size());
     if (rule == ntk_rule::scaled_base) return mixed_b == 1 ? factor : 1;
-    return detail::rounded(detail::power(factor, detail::quotient(pairs, pairs - 1)));
+    return detail::rounded(detail::power(detail::widened(factor), detail::quotient(pairs, pairs - 1)));
   }
 
  public:

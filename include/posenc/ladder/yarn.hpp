@@ -38,14 +38,14 @@ inline double yarn_magnitude(const double& factor, const double& mscale = 1) {
   if (factor <= 1) return 1;
   return detail::rounded(detail::sum(
       detail::wide{1}, detail::product(detail::quotient(static_cast<detail::wide>(mscale), detail::wide{10}),
-                                       detail::natural_log(factor))));
+                                       detail::natural_log(detail::widened(factor)))));
 }
 
 /// What DeepSeek's models multiply the softmax scale by, on top of 1 / sqrt(width of queries): g(mscale_all_dim)^2. It
 /// gives back, on all dimensions, the temperature that their attention factor g(mscale) / g(mscale_all_dim) leaves out.
 /// 1 for mscale_all_dim 0, that is, where the configuration does not give it. Errors: invalid_value.
 inline double yarn_softmax_multiplier(const double& factor, const double& mscale_all_dim) {
-  const detail::wide g = yarn_magnitude(factor, mscale_all_dim);
+  const detail::wide g = detail::widened(yarn_magnitude(factor, mscale_all_dim));
   return detail::rounded(detail::product(g, g));
 }
 
@@ -93,7 +93,7 @@ struct yarn {
   auto frequencies_of(const frequency_ladder& ladder) const noexcept {
     using detail::wide;
     const yarn_range range = range_of(ladder);
-    wide width = detail::sum<wide>(range.high, -range.low);
+    wide width = detail::sum(detail::widened(range.high), detail::widened(-range.low));
     if (ramp_width == yarn_ramp_width::at_least_0_001) {
       width = (std::max)(width, wide{0.001L});
     } else if (range.high == range.low) {
@@ -101,12 +101,13 @@ struct yarn {
     }
     return [this, low = range.low, width, all = ladder.inv_freq().data()](index_t i) noexcept {
       const double w = all[i];
-      const wide along = detail::quotient(detail::sum<wide>(static_cast<wide>(i), -low), width);
+      const wide along = detail::quotient(detail::sum(static_cast<wide>(i), detail::widened(-low)), width);
       const wide ramp = (std::min)((std::max)(along, wide{0}), wide{1});
       const wide keep = detail::product(detail::sum(wide{1}, -ramp), static_cast<wide>(extrapolation_factor));
       // Pairs off the ramp get the very bits of position interpolation.
       if (keep == 0) return detail::quotient(w, factor);
-      return detail::rounded(detail::blend(detail::quotient(static_cast<wide>(w), static_cast<wide>(factor)), w, keep));
+      return detail::rounded(
+          detail::blend(detail::quotient(detail::widened(w), detail::widened(factor)), detail::widened(w), keep));
     };
   }
 
@@ -176,7 +177,7 @@ struct yarn {
       const wide wavelength = detail::quotient(static_cast<wide>(original_context),
                                                detail::product(detail::two_pi, static_cast<wide>(turns)));
       return detail::quotient(detail::product(static_cast<wide>(ladder.rotary_dim()), detail::natural_log(wavelength)),
-                              detail::product(wide{2}, detail::natural_log(ladder.base())));
+                              detail::product(wide{2}, detail::natural_log(detail::widened(ladder.base()))));
     };
     wide low = pair_of(beta_fast);
     wide high = pair_of(beta_slow);
@@ -192,7 +193,7 @@ struct yarn {
     using detail::wide;
     if (attention_factor) return *attention_factor;
     if (!apply_yarn_scaling) return attn_factor;
-    const wide log_factor = factor > 1 || magnitude_below_one ? detail::natural_log(factor) : 0;
+    const wide log_factor = factor > 1 || magnitude_below_one ? detail::natural_log(detail::widened(factor)) : 0;
     const auto g = [&](double m) {
       return detail::sum(wide{1}, detail::product(detail::quotient(static_cast<wide>(m), wide{10}), log_factor));
     };

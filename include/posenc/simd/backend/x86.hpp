@@ -12,6 +12,10 @@
 #include <emmintrin.h>
 #endif
 
+// Between vector types of the same size a cast in C's style is the one that keeps the bits and says nothing else.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wold-style-cast"
+
 /// x86 instructions that compiler vectors do not name: fused multiply-add, minimum and maximum, scaling by powers of
 /// two, 16-bit conversions, stores past the caches.
 namespace posenc::inline POSENC_ABI::simd::backend {
@@ -225,6 +229,8 @@ POSENC_ALWAYS_INLINE vector<double>(min)(vector<double> a, vector<double> b) noe
 #endif
 
 }  // namespace posenc::inline POSENC_ABI::simd::backend
+
+#pragma GCC diagnostic pop
 
 #endif
 
