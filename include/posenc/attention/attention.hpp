@@ -153,9 +153,9 @@ maybe_error check(const Q& q, const K& k, const V& v, Out&& out, const token_pai
 /// (document -1) are 0 with lse -infinity.
 ///
 /// Errors: `check` with the same arguments gives them as a value. Nothing has been written when one is raised.
-/// Accuracy, of the largest |v| that is seen: float within 2.5e-7 max(8, the largest |score| before biases), which is 2e-6
-/// for scores below 8 (a score is rounded in proportion to its size, and no softmax takes that back); double 1e-12, half
-/// 2e-3, bfloat16 1e-2 for scores below 8.
+/// Accuracy, of the largest |v| that is seen: float within 2.5e-7 max(8, the largest |score|, biases included, of the keys
+/// that weigh something), which is 2e-6 for scores below 8 (a score is rounded in proportion to its size, and no softmax
+/// takes that back); double 1e-12, half 2e-3, bfloat16 1e-2 for scores below 8.
 /// Scores, and |v| times the number of keys, must stay within the range of the arithmetic (float: 3e38): beyond, results
 /// are infinite or NaN. Hooks of encodings and masks must not throw; should one, out may have been written in part.
 /// The executor does not change a bit of the result.

@@ -93,14 +93,14 @@ maybe_error check_cached_attention(const tensor_view<Q>& q, const kv_view<T>& ke
     return make_error(errc::mismatch, "q", "has %td sequences (batch rows, or cu_seqlens); allowed: the cache's %td",
                       sequences, keys.sequences());
   if (maybe_error e = keys.check()) return e;
-  if (pool.tokens() > 0 && tokens.has_documents() != pool.has_documents())
+  if (pool.tokens() > 0 && tokens.count() > 0 && tokens.has_documents() != pool.has_documents())
     return make_error(errc::mismatch, "tokens", "has %s document ids and the cache has %s; allowed: both or neither",
                       tokens.has_documents() ? "" : "no", pool.has_documents() ? "some" : "none");
   if (maybe_error e =
           check_encoding(encoding, {q.heads(), shape.kv_heads, q.dim(), &tokens, nullptr, pool.whole_positions()}))
     return e;
   if (maybe_error e = pool.check_fingerprint(encoding)) return e;
-  if (maybe_error e = check_mask(mask, {q.batch(), q.heads(), q.tokens(), keys.longest()})) return e;
+  if (maybe_error e = check_mask(mask, {q.batch(), q.heads(), q.tokens(), keys.end_index()})) return e;
   if (maybe_error e = check_options(options, q.batch(), q.heads(), q.tokens())) return e;
   if (options.lse.meets(out)) return lse_overlap("out");
   if (options.lse.meets(q)) return lse_overlap("q");

@@ -14,7 +14,8 @@
 /// results do not depend on the number of threads.
 namespace posenc::inline POSENC_ABI::detail {
 
-constexpr index_t ceil_div(index_t a, index_t b) noexcept { return (a + b - 1) / b; }
+/// a / b rounded up, a >= 0: also for the largest a.
+constexpr index_t ceil_div(index_t a, index_t b) noexcept { return a == 0 ? 0 : (a - 1) / b + 1; }
 
 /// How many KV heads are packed and run at a time: few, so that what is packed is still in a cache when it is read, and
 /// enough that the last tiles of a time leave no thread without work for long.
@@ -47,7 +48,7 @@ class attention_engine {
     partial_sums_ = memory.take<Real>(partial_rows_ * call_.kv_heads * padded);
     partial_base_ = memory.take<double>(partial_rows_ * call_.kv_heads);
     partial_sum_ = memory.take<double>(partial_rows_ * call_.kv_heads);
-    const index_t rotations = some_at_a_time ? rotated_queries() * call_.rotation_size() : 0;
+    const index_t rotations = some_at_a_time && job_count_ > 0 ? rotated_queries() * call_.rotation_size() : 0;
     rotations_ = rotations == 0 ? nullptr : memory.take<Real>(rotations);
     for (index_t w = 0; w < workers; ++w) {
       tile_scratch<Real> one;

@@ -30,7 +30,8 @@ class number_hash {
 };
 
 /// A number that tells rotations of keys apart by what they do, at three positions, to a probe vector on every KV head.
-/// Encodings that rotate keys alike share it, whatever their type. 0: keys are not rotated.
+/// Positions that the encoding's check refuses are left out. Encodings that rotate keys alike share it, whatever their type.
+/// 0: keys are not rotated.
 /// Allocates only for rows of more than 4096 numbers or heads of more than 1024.
 template <class Real, attention_encoding E>
 std::uint64_t key_fingerprint(const E& encoding, index_t head_dim, index_t kv_heads, index_t axes) noexcept {
@@ -50,10 +51,16 @@ std::uint64_t key_fingerprint(const E& encoding, index_t head_dim, index_t kv_he
   }
 
   number_hash hash;
-  bool turns = false;
+  bool turns = false, refused = false;
+  const bool checks = !check_encoding(encoding, {0, kv_heads, head_dim});  // else it objects to more than positions
   for (const double at : {1.0, 12345.0, 1048573.0}) {
     double position[max_position_axes] = {};
     for (index_t axis = 0; axis < axes; ++axis) position[axis] = at + static_cast<double>(axis);
+    const token_view probe = token_positions(position, 1, 1, axes).with_order(position);
+    if (checks && check_encoding(encoding, {0, kv_heads, head_dim, nullptr, &probe})) {
+      refused = policy.rotation->turns_keys;
+      continue;
+    }
     policy.rotation->prepare(policy.encoding, shape, position_span(position, static_cast<std::size_t>(axes)),
                              {token_role::key, rotation_op::rotate}, row);
     for (index_t h = 0; h < kv_heads; ++h) {
@@ -64,7 +71,7 @@ std::uint64_t key_fingerprint(const E& encoding, index_t head_dim, index_t kv_he
     }
   }
   // Encodings that leave keys alone (rotated_keys, query_temperature) are all the same to a cache.
-  return turns ? hash.value() | 1 : 0;
+  return turns || refused ? hash.value() | 1 : 0;
 }
 
 }  // namespace posenc::inline POSENC_ABI::detail

@@ -70,14 +70,14 @@ bool all_finite(const T* x, index_t n) noexcept {
   constexpr auto lanes = static_cast<index_t>(sizeof(vector) / sizeof(T));
   const vector exponents = vector{} + exponent, lowests = vector{} + lowest;
   vector carried{};
-  index_t i = 0;
-  for (; i + lanes <= n; i += lanes)
+  const index_t rest = n % lanes, whole = n - rest;
+  for (index_t i = 0; i < whole; i += lanes)
     carried |= (simd::backend::load<vector>(reinterpret_cast<const bits*>(x + i)) & exponents) + lowests;
   bits found = 0;
   for (index_t lane = 0; lane < lanes; ++lane) found = static_cast<bits>(found | carried[lane]);
-  for (; i < n; ++i) {
+  for (index_t i = 0; i < rest; ++i) {
     bits b;
-    std::memcpy(&b, x + i, sizeof b);
+    std::memcpy(&b, x + whole + i, sizeof b);
     found = static_cast<bits>(found | ((b & exponent) + lowest));
   }
   return (found & sign) == 0;

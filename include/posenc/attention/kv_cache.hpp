@@ -127,7 +127,8 @@ class kv_cache {
   /// Appends tokens to one sequence: k [1, kv_heads, tokens, head_dim] and v [1, kv_heads, tokens, value_dim] of any dtype
   /// that goes with T, unrotated; `tokens` describes them; `encoding` rotates the keys.
   /// Errors: shapes, another encoding, documents where there were none (or the reverse), and out_of_range where max_blocks
-  /// leaves too little room. Nothing is appended then, nor where the encoding throws or memory runs out.
+  /// leaves too little room. Nothing is appended then, nor where the encoding throws or memory runs out; but what keep_last
+  /// forgets to make room is forgotten by then.
   template <class K, class V, class E>
   void append(index_t sequence, const K& k, const V& v, const token_view& tokens, const E& encoding) {
     if constexpr (detail::check_kv_types<T, const K, const V, E>()) {

@@ -158,6 +158,8 @@ class kv_pool {
     if constexpr (detail::check_kv_types<T, const K, const V, E>()) {
       const auto k_view = as_view(k);
       const auto v_view = as_view(v);
+      if (first_index < 0 || first_index > index_t{1} << 48)
+        raise(make_error(errc::out_of_range, "first_index", "is %td; allowed: 0 to 2^48", first_index));
       raise_if(check_append(block, k_view, v_view, tokens, encoding));
       if (k_view.tokens() == 0) return;
       if (at(block).tokens.count == 0) open(block, first_index);

@@ -67,6 +67,16 @@ class kv_view {
     for (index_t s = 0; s < sequences(); ++s) most = (std::max)(most, length(s));
     return most;
   }
+  /// Indices of keys, as dense masks go by, are below. In a table of one's own they are what the blocks were written with.
+  index_t end_index() const noexcept {
+    index_t end = longest();
+    for (index_t s = 0; own_table_ && s < sequences(); ++s)
+      for (index_t i = 0; i < blocks(s); ++i) {
+        const detail::key_tokens& tokens = block(s, i).tokens;
+        end = (std::max)(end, tokens.first_index + tokens.count);
+      }
+    return end;
+  }
   index_t blocks(index_t s) const noexcept {
     return own_table_ ? detail::ceil_div(table_.length(s), block_keys) : static_cast<index_t>(list(s).blocks.size());
   }
@@ -88,7 +98,7 @@ class kv_view {
     }
     if (table_.null()) return make_error(errc::invalid_layout, "block_table", "is null");
     for (index_t s = 0; s < sequences(); ++s) {
-      if (length(s) < 0 || blocks(s) > table_.stride())
+      if (length(s) < 0 || blocks(s) > (std::max)(table_.stride(), index_t{0}))
         return make_error(errc::out_of_range, "block_table",
                           "has %td tokens for sequence %td; allowed: 0 to %td, in %td blocks", length(s), s,
                           table_.stride() * block_keys, table_.stride());

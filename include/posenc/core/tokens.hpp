@@ -194,7 +194,7 @@ class token_view {
   }
 
   constexpr bool null() const noexcept {
-    return count_ > 0 &&
+    return count_ > 0 && batch_ > 0 &&
            (positions_.is_null() || (has_order() && order_.is_null()) || (has_documents() && documents_.is_null()));
   }
   constexpr bool null_bounds() const noexcept { return has_cu_seqlens() && cu_seqlens_.is_null(); }
@@ -225,8 +225,21 @@ concept contiguous_positions = requires(const R& r) {
   { std::size(r) } -> std::convertible_to<std::size_t>;
 } && position_number<std::remove_cvref_t<decltype(*std::data(std::declval<const R&>()))>>;
 
+namespace detail {
+template <class R>
+inline constexpr bool is_span = false;
+template <class T, std::size_t N>
+inline constexpr bool is_span<std::span<T, N>> = true;
+}  // namespace detail
+
 /// Tokens at the given positions, shared by all rows of a batch.
 template <contiguous_positions R>
+  requires(detail::is_span<R>)
+constexpr token_view token_positions(R positions) noexcept {
+  return {detail::number_view(positions.data(), 0, 0, 1), 1, 1, static_cast<index_t>(positions.size())};
+}
+template <contiguous_positions R>
+  requires(!detail::is_span<R>)
 constexpr token_view token_positions(const R& positions POSENC_LIFETIME_BOUND) noexcept {
   return {detail::number_view(std::data(positions), 0, 0, 1), 1, 1, static_cast<index_t>(std::size(positions))};
 }
