@@ -236,6 +236,13 @@ TEST_F(CachedAttentionErrors, EncodingMaskAndOptions) {
   expect_refused(errc::invalid_value, "options.softcap", {"is -1"});
 }
 
+TEST_F(CachedAttentionErrors, LseOverOtherMemory) {
+  options.lse = posenc::lse_view(out.data_handle() + 1, 2, heads, q_len);
+  expect_refused(errc::invalid_layout, "options.lse", {"overlaps out"});
+  options.lse = posenc::lse_view(q.data_handle() + 1, 2, heads, q_len);
+  expect_refused(errc::invalid_layout, "options.lse", {"overlaps q"});
+}
+
 // Keys that were appended under an encoding that rotates nothing can be read by any other that rotates none; what that one
 // demands of positions holds for the cached tokens too.
 TEST(CachedT5, FractionalPositionsInTheCache) {

@@ -180,6 +180,11 @@ TEST(MergeErrors, EachOne) {
   };
   const attention_part<float> good{view(3), lse.data()};
   posenc::attention_options options;
+  options.lse = posenc::lse_view(out.data_handle() + 1, 1, 2, 3);
+  expect({good}, out, options, errc::invalid_layout, "options.lse: overlaps out");
+  options.lse = posenc::lse_view(numbers.data() + 1, 1, 2, 3);
+  expect({good}, out, options, errc::invalid_layout, "options.lse: overlaps the out of a part");
+  options = {};
   expect({}, out, options, errc::invalid_shape, "parts: is empty");
   expect({good, {view(2), lse.data()}}, out, options, errc::invalid_shape, "part 1 has extent 2 on axis 2; allowed: 3");
   expect({good, {view(3), nullptr}}, out, options, errc::invalid_layout, "part 1 has a null lse");

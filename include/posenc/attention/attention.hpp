@@ -118,9 +118,9 @@ POSENC_NOINLINE void run_attention(attention_call<Real>& call, plain_keys<Real>&
   }
   engine.plan(executor);
   for (index_t first = 0; first < call.kv_heads; first += heads) {
-    const index_t more = call.kv_heads - first < heads ? call.kv_heads - first : heads;
-    keys.pack(executor, workers, first, more);
-    engine.run_heads(executor, first, more);
+    const index_t some = call.kv_heads - first < heads ? call.kv_heads - first : heads;
+    keys.pack(executor, workers, first, some);
+    engine.run_heads(executor, first, some);
   }
   engine.finish();
 }

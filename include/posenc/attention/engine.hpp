@@ -109,17 +109,11 @@ class attention_engine {
   template <executor X>
   void rotate_queries(X& executor) {
     constexpr index_t some = 64;
-    const index_t queries = rotated_queries(), tasks = ceil_div(queries, some), size = call_.rotation_size();
-    const index_t axes = call_.q_tokens.axes();
-    executor.parallel_for(tasks, [&](index_t task) {
-      double position[max_position_axes] = {};
-      for (index_t i = task * some; i < queries && i < (task + 1) * some; ++i) {
-        for (index_t axis = 0; axis < axes; ++axis)
-          position[axis] = call_.q_tokens.position(axis, i / call_.q_tokens.count(), i % call_.q_tokens.count());
-        call_.encoding.rotation->prepare(call_.encoding.encoding, call_.rotation(),
-                                         position_span(position, static_cast<std::size_t>(axes)),
-                                         {token_role::query, rotation_op::rotate}, rotations_ + i * size);
-      }
+    const index_t count = call_.q_tokens.count(), queries = rotated_queries(), size = call_.rotation_size();
+    executor.parallel_for(ceil_div(queries, some), [&](index_t task) {
+      for (index_t i = task * some; i < queries && i < (task + 1) * some; ++i)
+        prepare_rotation_of(call_.encoding, call_.rotation(), call_.q_tokens, i / count, i % count, token_role::query,
+                            rotations_ + i * size);
     });
   }
 

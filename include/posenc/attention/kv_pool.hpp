@@ -250,23 +250,21 @@ class kv_pool {
   template <class K, class V>
   void write(index_t block, index_t slot, detail::kv_rows<T, K, V>& from, index_t row, index_t first, index_t n) {
     detail::kv_block<T>& to = at(block);
-    const auto* turn = from.policy.rotation;
+    const bool turns = from.policy.rotation != nullptr;
     const index_t head_dim = shape_.head_dim, value_dim = shape_.value_dim, size = from.rotation_size;
     real* rows = from.scratch.data();
     real* rotations = rows + from.room * (std::max)(head_dim, value_dim);
-    for (index_t j = 0; j < n && turn != nullptr; ++j) {
-      double position[max_position_axes] = {};
-      for (index_t axis = 0; axis < shape_.axes; ++axis) position[axis] = from.tokens.position(axis, row, first + j);
-      turn->prepare(from.policy.encoding, from.rotation, position_span(position, static_cast<std::size_t>(shape_.axes)),
-                    {token_role::key, rotation_op::rotate}, rotations + j * size);
-    }
+    for (index_t j = 0; j < n && turns; ++j)
+      detail::prepare_rotation_of(from.policy, from.rotation, from.tokens, row, first + j, token_role::key,
+                                  rotations + j * size);
     for (index_t h = 0; h < shape_.kv_heads; ++h) {
       T* keys = to.data.get() + h * layout().elements();
       T* values = keys + layout().key_elements();
       for (index_t j = 0; j < n; ++j) {
         simd::load_row(from.k.row(row, h, first + j), head_dim, rows + j * head_dim);
-        if (turn != nullptr)
-          turn->apply(from.policy.encoding, from.rotation, rotations + j * size, h, rows + j * head_dim);
+        if (turns)
+          from.policy.rotation->apply(from.policy.encoding, from.rotation, rotations + j * size, h,
+                                      rows + j * head_dim);
       }
       detail::pack_keys(rows, head_dim, n, slot, head_dim, keys);
       bool finite = true;
@@ -287,16 +285,9 @@ class kv_pool {
   /// Makes what was written visible.
   void publish(index_t block, const token_view& tokens, index_t row, index_t first, index_t n) noexcept {
     detail::kv_block<T>& to = at(block);
-    const index_t slot = to.tokens.count;
     to.tokens.append(tokens, row, first, n, to.positions.data());
     tokens_ += n;
-    bool whole = to.whole_positions;
-    for (index_t axis = 0; axis < shape_.axes; ++axis)
-      for (index_t j = slot; j < slot + n; ++j) {
-        const double position = to.positions[static_cast<std::size_t>(axis * block_keys + j)];
-        whole = whole && position == std::floor(position);
-      }
-    set_whole_positions(to, whole);
+    find_whole_positions(to);
   }
 
   /// Remembers what tokens are written by, before the first of them is published.
@@ -315,12 +306,7 @@ class kv_pool {
     if (from != to) std::memcpy(static_cast<void*>(target.data.get()), source.data.get(), elements * sizeof(T));
     tokens_ += count - (from == to ? source.tokens.count : 0);
     target.tokens.copy_first(source.tokens, count, shape_.axes, target.positions.data());
-    bool whole = true;
-    for (index_t i = 0; i < shape_.axes * block_keys; ++i) {
-      const double position = target.positions[static_cast<std::size_t>(i)];
-      whole = whole && position == std::floor(position);
-    }
-    set_whole_positions(target, whole);
+    find_whole_positions(target);
     for (index_t h = 0; h < shape_.kv_heads; ++h) {
       T* keys = target.data.get() + h * layout().elements();
       T* values = keys + layout().key_elements();
@@ -346,6 +332,12 @@ class kv_pool {
     return detail::key_fingerprint<real>(encoding, shape_.head_dim, shape_.kv_heads, shape_.axes);
   }
 
+  /// Slots without a key repeat the last one's position.
+  void find_whole_positions(detail::kv_block<T>& block) noexcept {
+    bool whole = true;
+    for (const double position : block.positions) whole = whole && position == std::floor(position);
+    set_whole_positions(block, whole);
+  }
   void set_whole_positions(detail::kv_block<T>& block, bool whole) noexcept {
     fractional_blocks_ += static_cast<index_t>(block.whole_positions) - static_cast<index_t>(whole);
     block.whole_positions = whole;

@@ -163,14 +163,10 @@ class plain_keys {
 
   void prepare_rotations(index_t block, Real* rotations) const {
     if (encoding.rotation == nullptr) return;
-    const index_t size = rotation_size(), axes = tokens.axes();
-    const key_tokens& keys = key_tokens_[block];
-    double position[max_position_axes] = {};
-    for (index_t j = 0; j < keys.count; ++j) {
-      for (index_t axis = 0; axis < axes; ++axis) position[axis] = keys.positions[axis * block_keys + j];
-      encoding.rotation->prepare(encoding.encoding, rotation(), position_span(position, static_cast<std::size_t>(axes)),
-                                 {token_role::key, rotation_op::rotate}, rotations + j * size);
-    }
+    const block_place& place = places_[block];
+    for (index_t j = 0; j < place.count; ++j)
+      prepare_rotation_of(encoding, rotation(), tokens, place.batch, place.first + j, token_role::key,
+                          rotations + j * rotation_size());
   }
 
   /// Packs one KV head of one block; true if all values are finite. rows: [block_keys][widest()].

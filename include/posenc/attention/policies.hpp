@@ -115,6 +115,16 @@ struct encoding_policy {
   const bias_functions<Real>* bias = nullptr;
 };
 
+/// Prepares the rotation of one token as a query or a key.
+template <class Real>
+void prepare_rotation_of(const encoding_policy<Real>& policy, const rotation_shape& shape, const token_view& tokens,
+                         index_t batch, index_t token, token_role role, Real* row) {
+  double position[max_position_axes] = {};
+  for (index_t axis = 0; axis < tokens.axes(); ++axis) position[axis] = tokens.position(axis, batch, token);
+  policy.rotation->prepare(policy.encoding, shape, position_span(position, static_cast<std::size_t>(tokens.axes())),
+                           {role, rotation_op::rotate}, row);
+}
+
 template <class Real, attention_encoding E>
 encoding_policy<Real> encoding_policy_of(const E& e) noexcept {
   if constexpr (requires { e.template erased<Real>(); }) {

@@ -120,22 +120,20 @@ class tile_runner {
       const index_t query = sequence.q_begin + job.first_row / call_.group();
       return scratch_.all_rotations + (row * call_.q_tokens.count() + query) * size;
     }
-    prepare_rotations(job, size);
+    prepare_rotations(sequence, job, size);
     return scratch_.rotations;
   }
 
   /// Prepares them here; they are kept from one KV head to the next.
-  void prepare_rotations(const tile_job& job, index_t size) {
+  void prepare_rotations(const attention_sequence& sequence, const tile_job& job, index_t size) {
     const index_t group = call_.group();
     const index_t first = job.first_row / group, count = (job.first_row + job.rows - 1) / group - first + 1;
     if (scratch_.prepared_sequence == job.sequence && scratch_.prepared_query == first &&
         scratch_.prepared_count == count)
       return;
-    const index_t axes = call_.q_tokens.axes();
     for (index_t query = 0; query < count; ++query)
-      call_.encoding.rotation->prepare(call_.encoding.encoding, call_.rotation(),
-                                       position_span(scratch_.positions + query * axes, static_cast<std::size_t>(axes)),
-                                       {token_role::query, rotation_op::rotate}, scratch_.rotations + query * size);
+      prepare_rotation_of(call_.encoding, call_.rotation(), call_.q_tokens, sequence.batch,
+                          sequence.q_begin + first + query, token_role::query, scratch_.rotations + query * size);
     scratch_.prepared_sequence = job.sequence;
     scratch_.prepared_query = first;
     scratch_.prepared_count = count;

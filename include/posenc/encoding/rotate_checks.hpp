@@ -67,6 +67,12 @@ bool in_place(const rotated_heads<In, Out>& x) noexcept {
   return std::is_same_v<std::remove_cv_t<In>, Out> && identical(x.in, x.out);
 }
 
+/// Whether tokens are a plain range of positions for all rows, and nothing else is said of them.
+inline bool is_plain(const token_view& tokens) noexcept {
+  return tokens.counts_up() && !tokens.has_order() && !tokens.has_documents() && !tokens.has_cu_seqlens() &&
+         tokens.axes() == 1 && tokens.batch() == 1;
+}
+
 /// Whether a view is sound at first sight: some memory, no empty axis, rows side by side in one of the two usual orders.
 template <class T>
 bool is_plain(const tensor_view<T>& x) noexcept {
@@ -85,9 +91,7 @@ bool is_plain(const tensor_view<T>& x) noexcept {
 /// The check of a usual call without a loop: a decoding step is so short that it would show. False says nothing.
 template <class In, class Out>
 bool is_plain(const rotated_heads<In, Out>& x, const token_view& tokens) noexcept {
-  if (!is_plain(x.in) || !tokens.counts_up() || tokens.has_order() || tokens.has_documents() ||
-      tokens.has_cu_seqlens() || tokens.axes() != 1 || tokens.batch() != 1 || tokens.count() != x.in.tokens())
-    return false;
+  if (!is_plain(x.in) || !is_plain(tokens) || tokens.count() != x.in.tokens()) return false;
   const double first = tokens.position(0, 0, 0);
   if (!is_position(first) || !is_position(first + static_cast<double>(tokens.count()))) return false;
   if (in_place(x)) return true;
@@ -153,9 +157,7 @@ struct memory_range {
 /// False says nothing.
 template <class In, class Out>
 POSENC_ALWAYS_INLINE bool is_one_token(const rotated_heads<In, Out>& x, const token_view& tokens) noexcept {
-  if (tokens.count() != 1 || !tokens.counts_up() || tokens.has_order() || tokens.has_documents() ||
-      tokens.has_cu_seqlens() || tokens.axes() != 1 || tokens.batch() != 1 || !is_position(tokens.position(0, 0, 0)))
-    return false;
+  if (tokens.count() != 1 || !is_plain(tokens) || !is_position(tokens.position(0, 0, 0))) return false;
   const index_t reach = reach_of_one_token(x.in), out_reach = reach_of_one_token(x.out);
   if (reach == 0 || out_reach == 0 || x.in.heads() != x.out.heads() || x.in.dim() != x.out.dim()) return false;
   const memory_range in(x.in.data_handle(), reach), out(x.out.data_handle(), out_reach);

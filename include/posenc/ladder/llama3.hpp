@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "../core/number_list.hpp"
 #include "parameter_checks.hpp"
 #include "scaling.hpp"
 
@@ -62,9 +61,7 @@ struct llama3 {
 
   frequency_ladder operator()(const frequency_ladder& ladder) const {
     raise_if(check(ladder));
-    detail::number_list<double> scaled(ladder.inv_freq().size());
-    const auto frequency = frequencies_of(ladder);
-    for (std::size_t i = 0; i < scaled.size(); ++i) scaled[i] = frequency(static_cast<index_t>(i));
+    const auto scaled = detail::results_of(ladder, frequencies_of(ladder));
     detail::parameter_text parameters("factor", factor);
     parameters.add("original", static_cast<double>(original_context));
     parameters.add("low", low_freq_factor).add("high", high_freq_factor);

@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "../core/number_list.hpp"
 #include "parameter_checks.hpp"
 #include "scaling.hpp"
 
@@ -82,9 +81,7 @@ struct ntk_aware {
 
   frequency_ladder operator()(const frequency_ladder& ladder) const {
     raise_if(check(ladder));
-    detail::number_list<double> scaled(ladder.inv_freq().size());
-    const auto frequency = frequencies_of(ladder);
-    for (std::size_t i = 0; i < scaled.size(); ++i) scaled[i] = frequency(static_cast<index_t>(i));
+    const auto scaled = detail::results_of(ladder, frequencies_of(ladder));
     detail::parameter_text parameters("factor", factor);
     if (rule == ntk_rule::scaled_base) parameters.add("scaled base");
     if (mixed_b != 1) parameters.add("mixed_b", mixed_b);

@@ -2,7 +2,6 @@
 #ifndef POSENC_LADDER_POSITION_INTERPOLATION_HPP
 #define POSENC_LADDER_POSITION_INTERPOLATION_HPP
 
-#include "../core/number_list.hpp"
 #include "parameter_checks.hpp"
 #include "scaling.hpp"
 
@@ -18,16 +17,21 @@ struct position_interpolation {
 
   bool stretches_context() const noexcept { return factor != 1; }
 
+ private:
+  /// The new frequency of pair i, as a function.
+  auto frequencies_of(const frequency_ladder& ladder) const noexcept {
+    return [this, all = ladder.inv_freq().data()](index_t i) noexcept { return detail::quotient(all[i], factor); };
+  }
+
+ public:
   maybe_error check(const frequency_ladder& ladder) const noexcept {
     if (maybe_error wrong = detail::check_factor(factor)) return wrong;
-    const double* const w = ladder.inv_freq().data();
-    return detail::check_results(ladder, factor, [&](index_t i) { return detail::quotient(w[i], factor); });
+    return detail::check_results(ladder, factor, frequencies_of(ladder));
   }
 
   frequency_ladder operator()(const frequency_ladder& ladder) const {
     raise_if(check(ladder));
-    detail::number_list<double> scaled(ladder.inv_freq().data(), ladder.inv_freq().size());
-    for (double& w : scaled) w = detail::quotient(w, factor);
+    const auto scaled = detail::results_of(ladder, frequencies_of(ladder));
     return ladder.scaled({name, factor, stretches_context(), false, detail::parameter_text("factor", factor).text()},
                          scaled.view());
   }

@@ -170,7 +170,15 @@ inline maybe_error check_result(const frequency_ladder& ladder, const char* argu
                     value, after, i, before);
 }
 
-/// The same of all, frequency(i) for pair i.
+/// What a scaling makes of all frequencies of a ladder, given by a function: frequency(i) for pair i.
+template <class Frequency>
+number_list<double> results_of(const frequency_ladder& ladder, const Frequency& frequency) {
+  number_list<double> results(ladder.inv_freq().size());
+  for (std::size_t i = 0; i < results.size(); ++i) results[i] = frequency(static_cast<index_t>(i));
+  return results;
+}
+
+/// Whether double holds all of them, as above.
 template <class Frequency>
 maybe_error check_results(const frequency_ladder& ladder, const double& factor, const Frequency& frequency) noexcept {
   for (index_t i = 0; i < ladder.size(); ++i) {

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <optional>
 
-#include "../core/number_list.hpp"
 #include "parameter_checks.hpp"
 #include "scaling.hpp"
 
@@ -164,9 +163,7 @@ struct yarn {
 
   frequency_ladder operator()(const frequency_ladder& ladder) const {
     raise_if(check(ladder));
-    detail::number_list<double> scaled(ladder.inv_freq().size());
-    const auto frequency = frequencies_of(ladder);
-    for (std::size_t i = 0; i < scaled.size(); ++i) scaled[i] = frequency(static_cast<index_t>(i));
+    const auto scaled = detail::results_of(ladder, frequencies_of(ladder));
     return ladder.scaled({name, factor, stretches_context(), false, parameters()}, scaled.view(), magnitude());
   }
 
