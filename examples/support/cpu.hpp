@@ -43,7 +43,7 @@ inline std::vector<cpu_feature> cpu_features() {
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   // The ISAs of posenc in rising order: each one includes those before it.
-  const std::vector<std::string> isas = {"sse2", "sse4", "avx", "avx2", "avx512", "avx512bf16"};
+  const std::vector<std::string> isas = {"sse2", "sse4", "avx", "avx2", "avx512", "avx512bf16", "avx512amx"};
   const auto built = std::find(isas.begin(), isas.end(), posenc::simd::isa()) - isas.begin();
   return {{"SSE4.1", __builtin_cpu_supports("sse4.1") != 0, true, built >= 1},
           {"AVX", __builtin_cpu_supports("avx") != 0, true, built >= 2},
@@ -51,7 +51,7 @@ inline std::vector<cpu_feature> cpu_features() {
           {"AVX-512", avx512, true, built >= 4},
           {"AVX-512 BF16", avx512 && has(a1, 5), true, built >= 5},
           {"AVX-512 FP16", avx512 && has(d, 23), false, false},
-          {"AMX BF16", has(d, 22) && has(d, 24) && operating_system_saves_tiles(), false, false}};
+          {"AMX BF16", has(d, 22) && has(d, 24) && operating_system_saves_tiles(), true, built >= 6}};
 }
 
 #elif defined(__aarch64__) && defined(__linux__)

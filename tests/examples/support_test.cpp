@@ -206,7 +206,7 @@ TEST(Cpu, TheIsaOfTheBuildIsKnown) {
   EXPECT_FALSE(beyond_this_build().empty());
 #if defined(__x86_64__)
   for (const cpu_feature& f : cpu_features()) EXPECT_TRUE(f.present || !f.built_for) << f.name;
-  const std::set<std::string> isas = {"sse2", "sse4", "avx", "avx2", "avx512", "avx512bf16"};
+  const std::set<std::string> isas = {"sse2", "sse4", "avx", "avx2", "avx512", "avx512bf16", "avx512amx"};
   EXPECT_EQ(isas.count(posenc::simd::isa()), 1u);
 #endif
 }

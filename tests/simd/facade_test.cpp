@@ -100,7 +100,9 @@ T settled(T x) {
 
 TYPED_TEST(Facade, Isa) {
   const std::string isa = simd::isa();
-#if defined(__AVX512BF16__)
+#if defined(__AMX_BF16__) && defined(__linux__) && !defined(POSENC_NO_AMX)
+  EXPECT_EQ(isa, "avx512amx");
+#elif defined(__AVX512BF16__)
   EXPECT_EQ(isa, "avx512bf16");
 #elif defined(__AVX512F__)
   EXPECT_EQ(isa, "avx512");

@@ -97,7 +97,9 @@ POSENC_NOINLINE void run_attention(attention_call<Real>& call, plain_keys<Real>&
     sequences[s] = {bounds.ragged() ? 0 : s, q_begin, q_count, first, keys.blocks() - first};
     // More rows than one tile read each block more than once.
     keys.pack_ahead = keys.pack_ahead || q_count * call.group() > tile_rows;
+    keys.split = keys.split || q_count * call.group() > split_rows;
   }
+  keys.split = keys.split && uses_matrix_unit<Real>(keys.head_dim, keys.value_dim);
   call.sequences = sequences;
   call.sequence_count = count;
 
@@ -114,7 +116,8 @@ POSENC_NOINLINE void run_attention(attention_call<Real>& call, plain_keys<Real>&
   take(memory.reserve_tiles(take(nullptr)));
   for (index_t s = 0; s < count; ++s) {
     const index_t begin = bounds.begin(*bounds.k, s);
-    keys.describe(sequences[s].first_block, sequences[s].batch, begin, bounds.end(*bounds.k, s) - begin);
+    keys.describe(sequences[s].first_block, sequences[s].batch, begin, bounds.end(*bounds.k, s) - begin,
+                  sequences[s].q_count * call.group());
   }
   engine.plan(executor);
   for (index_t first = 0; first < call.kv_heads; first += heads) {
@@ -159,6 +162,9 @@ maybe_error check(const Q& q, const K& k, const V& v, Out&& out, const token_pai
 /// Scores, and |v| times the number of keys, must stay within the range of the arithmetic (float: 3e38): beyond, results
 /// are infinite or NaN. Hooks of encodings and masks must not throw; should one, out may have been written in part.
 /// The executor does not change a bit of the result.
+/// Compiled for AMX, float arithmetic for more than 16 rows of queries runs on the matrix unit where Linux allows it
+/// (`simd::matrix_unit_allowed`), within the same bounds and 2^-126: floats are sums of three bfloat16 numbers
+/// (arXiv:1904.06376).
 template <class Q, class K, class V, class Out, class E, class M, class Executor = serial_executor>
 void attention(const Q& q, const K& k, const V& v, Out&& out, const token_pair& tokens, const E& encoding,
                const M& mask, const attention_options& options = {}, Executor&& executor = {}) {

@@ -19,6 +19,7 @@ struct block_source {
 
   kv_layout<T> layout;
   const kv_block<T>* const* blocks;
+  bool split = false;  ///< for the tiles that want it
 
   const kv_block<T>& at(index_t block) const noexcept { return *blocks[block]; }
   const T* data(index_t block, index_t kv_head) const noexcept {
@@ -32,19 +33,28 @@ struct block_source {
       return static_cast<const block_source*>(self)->at(block).tokens;
     };
     if constexpr (!std::is_same_v<T, real>) result.scratch_elements = layout.elements();
-    result.block = [](const void* self, index_t block, index_t kv_head, index_t rows,
+    if (split) result.scratch_elements += split_elements(layout);
+    result.split = split;
+    result.block = [](const void* self, index_t block, index_t kv_head, tile_use use,
                       real* scratch) -> kv_pointer<real> {
       const auto& me = *static_cast<const block_source*>(self);
       const T* stored = me.data(block, kv_head);
       const index_t keys = me.layout.key_elements();
       const bool finite = me.at(block).finite[static_cast<std::size_t>(kv_head)] != 0;
+      const auto of_numbers = [&](const real* numbers, real* parts) -> kv_pointer<real> {
+        const kv_layout<real> of_real{me.layout.head_dim, me.layout.value_dim};
+        if (use.split && use.rows > split_rows && finite)
+          if (const split_parts found = split_if_parts_do(of_real, numbers, numbers + keys, parts); found.keys > 0)
+            return split_pointer(of_real, parts, found);
+        return {numbers, numbers + keys, finite, kernels_for<real>(use.rows)};
+      };
       if constexpr (!std::is_same_v<T, real>) {
         // Few rows are done before a copy would pay.
-        if (rows <= split_rows) return {stored, stored + keys, finite, &block_kernels_of<real, T, streaming_rows>};
+        if (use.rows <= split_rows) return {stored, stored + keys, finite, &block_kernels_of<real, T, streaming_rows>};
         simd::load_row(stored, me.layout.elements(), scratch);
-        return {scratch, scratch + keys, finite, kernels_for<real>(rows)};
+        return of_numbers(scratch, scratch + me.layout.elements());
       } else {
-        return {stored, stored + keys, finite, kernels_for<real>(rows)};
+        return of_numbers(stored, scratch);
       }
     };
     result.address = [](const void* self, index_t block, index_t kv_head) -> const void* {
@@ -133,7 +143,9 @@ POSENC_NOINLINE void run_cached_attention(attention_call<Real>& call, const kv_v
     sequences[s] = {ragged ? 0 : s, q_begin, q_end - q_begin, at, view.blocks(s), view.kept(), view.dropped(s)};
     for (index_t b = 0; b < view.blocks(s); ++b) list[at++] = &view.block(s, b);
   }
-  const block_source<T> keys{view.pool().layout(), list};
+  block_source<T> keys{view.pool().layout(), list};
+  for (index_t s = 0; s < count; ++s) keys.split = keys.split || sequences[s].q_count * call.group() > split_rows;
+  keys.split = keys.split && uses_matrix_unit<Real>(call.head_dim, call.value_dim);
   call.sequences = sequences;
   call.sequence_count = count;
   call.keys = keys.source();

@@ -8,6 +8,7 @@
 #include "../core/tokens.hpp"
 #include "key_tokens.hpp"
 #include "kv_block.hpp"
+#include "matrix_kernel.hpp"
 #include "micro_kernel.hpp"
 #include "options.hpp"
 #include "policies.hpp"
@@ -58,20 +59,26 @@ auto byte_rows_of(const tensor_view<T>& x) noexcept {
   return byte_rows<pointer>{x.data_handle(), bytes(0), bytes(1), bytes(2)};
 }
 
+/// What a tile asks blocks for: its rows, and whether it takes blocks that are split for a matrix unit.
+struct tile_use {
+  index_t rows = 0;
+  bool split = false;
+};
+
 /// Where blocks of keys come from: packed for the call, packed when asked for, or a cache.
 template <class Real>
 struct key_source {
   const void* context = nullptr;
   const key_tokens& (*tokens)(const void*, index_t block) = nullptr;
-  /// One KV head of a block for a tile of `rows` rows; it may stand in `scratch`, which has room for `scratch_elements`
-  /// numbers.
-  kv_pointer<Real> (*block)(const void*, index_t block, index_t kv_head, index_t rows, Real* scratch) = nullptr;
+  /// One KV head of a block for a tile; it may stand in `scratch`, which has room for `scratch_elements` numbers.
+  kv_pointer<Real> (*block)(const void*, index_t block, index_t kv_head, tile_use use, Real* scratch) = nullptr;
   /// Where a block's bytes are, to be fetched ahead; null if they are not known before they are asked for. It gives null
   /// for KV heads that are not packed yet.
   const void* (*address)(const void*, index_t block, index_t kv_head) = nullptr;
   /// At least the length of every key of a block; negative if that is not known.
   double (*longest_key)(const void*, index_t block, index_t kv_head) = nullptr;
   index_t scratch_elements = 0;
+  bool split = false;  ///< blocks may come split for a matrix unit
 };
 
 template <class Real>

@@ -216,16 +216,26 @@ POSENC_NOINLINE void value_block_with_holes(const Real* weights, index_t weight_
 template <class Real>
 struct kv_pointer;
 
+/// The queries of a score tile, rotated and scaled: rows `stride` apart, filled up with zeros; and, where some block needs
+/// them, their parts (`parts_layout`).
+template <class Real>
+struct query_rows {
+  const Real* numbers = nullptr;
+  index_t stride = 0;
+  const std::uint16_t* parts = nullptr;
+};
+
 /// The products over blocks of one stored type and layout, for the score tile that only knows the compute type.
 template <class Real>
 struct block_kernels {
   /// Fetches the block's values meanwhile, if the rows are few.
-  void (*score)(const Real* queries, index_t query_stride, const std::uint64_t* bits, index_t rows,
-                const kv_pointer<Real>& block, index_t depth, Real* scores, index_t score_stride) noexcept;
-  /// ahead[b]: the keys that will be read next, fetched during block b, if the rows are few.
+  void (*score)(const query_rows<Real>& queries, const std::uint64_t* bits, index_t rows, const kv_pointer<Real>& block,
+                index_t depth, Real* scores, index_t score_stride) noexcept;
+  /// ahead[b]: the keys that will be read next, fetched during block b, if the rows are few. work: for the parts of weights
+  /// of 32 rows, where blocks are split.
   void (*values)(const Real* weights, index_t weight_stride, const std::uint64_t* bits, index_t rows,
                  const kv_pointer<Real>* chunk, const void* const* ahead, index_t blocks, index_t padded_value_dim,
-                 const Real* rescale, Real* out, index_t out_stride) noexcept;
+                 const Real* rescale, Real* out, index_t out_stride, std::uint16_t* work) noexcept;
   /// One block whose values are not all finite.
   void (*values_with_holes)(const Real* weights, index_t weight_stride, index_t rows, const kv_pointer<Real>& block,
                             index_t padded_value_dim, Real* out, index_t out_stride) noexcept;
@@ -241,18 +251,20 @@ struct kv_pointer {
   // few rows.
   index_t count = 0, key_stride = 0, value_stride = 0, key_dim = 0, value_dim = 0;
   Real* scratch = nullptr;
+  // Only of blocks that are split for a matrix unit: the parts that are not 0 everywhere.
+  split_parts parts;
 };
 
 template <class Real, class Stored, int Rows>
 inline constexpr block_kernels<Real> block_kernels_of{
-    [](const Real* queries, index_t query_stride, const std::uint64_t* bits, index_t rows,
-       const kv_pointer<Real>& block, index_t depth, Real* scores, index_t score_stride) noexcept {
-      score_block<Rows>(queries, query_stride, bits, rows, static_cast<const Stored*>(block.keys), depth, scores,
-                        score_stride, static_cast<const char*>(block.values));
+    [](const query_rows<Real>& queries, const std::uint64_t* bits, index_t rows, const kv_pointer<Real>& block,
+       index_t depth, Real* scores, index_t score_stride) noexcept {
+      score_block<Rows>(queries.numbers, queries.stride, bits, rows, static_cast<const Stored*>(block.keys), depth,
+                        scores, score_stride, static_cast<const char*>(block.values));
     },
     [](const Real* weights, index_t weight_stride, const std::uint64_t* bits, index_t rows,
        const kv_pointer<Real>* chunk, const void* const* ahead, index_t blocks, index_t padded_value_dim,
-       const Real* rescale, Real* out, index_t out_stride) noexcept {
+       const Real* rescale, Real* out, index_t out_stride, std::uint16_t*) noexcept {
       const Stored* from[chunk_blocks];
       const char* next[chunk_blocks];
       for (index_t b = 0; b < blocks; ++b) {

@@ -19,6 +19,7 @@ class plain_keys {
  public:
   struct block_place {
     index_t batch, first, count;
+    bool split;  ///< its queries are many
   };
 
   index_t kv_heads = 0, head_dim = 0, value_dim = 0;
@@ -30,6 +31,7 @@ class plain_keys {
   token_view tokens;
   encoding_policy<Real> encoding;
   bool pack_ahead = true;
+  bool split = false;           ///< for a matrix unit, where queries are many
   index_t heads_at_a_time = 0;  ///< KV heads that are packed at the same time
 
   kv_layout<Real> layout() const noexcept { return {head_dim, value_dim}; }
@@ -51,22 +53,22 @@ class plain_keys {
     places_ = memory.take<block_place>(block_count_);
     positions_ = memory.take<double>(block_count_ * tokens.axes() * block_keys);
     if (pack_ahead) {
-      packed_ = memory.take<Real>(block_count_ * heads_at_a_time * layout().elements());
-      finite_ = memory.take<std::uint8_t>(block_count_ * heads_at_a_time);
+      packed_ = memory.take<Real>(block_count_ * heads_at_a_time * packed_elements());
+      forms_ = memory.take<block_form>(block_count_ * heads_at_a_time);
       rows_ = memory.take<Real>((workers < block_count_ ? workers : block_count_) * rows_elements());
       if (bounds_biases()) longest_ = memory.take<double>(block_count_ * heads_at_a_time);
       if (keeps_rotations()) rotations_ = memory.take<Real>(block_count_ * block_keys * rotation_size());
     }
   }
 
-  /// Describes the keys [first, first + count) of a row, from block `at` on.
-  void describe(index_t at, index_t batch, index_t first, index_t count) noexcept {
+  /// Describes the keys [first, first + count) of a row, from block `at` on; `rows` will look at them.
+  void describe(index_t at, index_t batch, index_t first, index_t count, index_t rows) noexcept {
     for (index_t done = 0; done < count; done += block_keys, ++at) {
       const index_t n = count - done < block_keys ? count - done : block_keys;
       key_tokens_[at] = key_tokens{};
       key_tokens_[at].first_index = first + done;
       key_tokens_[at].append(tokens, batch, first + done, n, positions_ + at * tokens.axes() * block_keys);
-      places_[at] = {batch, first + done, n};
+      places_[at] = {batch, first + done, n, split && rows > split_rows};
     }
   }
 
@@ -81,14 +83,20 @@ class plain_keys {
       Real* rows = rows_ + worker * rows_elements();
       for (index_t b = next.fetch_add(1); b < block_count_; b = next.fetch_add(1)) {
         if (key_tokens_[b].all_padding()) continue;  // nobody will ask for it
-        Real* rotations =
-            keeps_rotations() ? rotations_ + b * block_keys * rotation_size() : rows + block_keys * widest();
+        Real* rotations = keeps_rotations() ? rotations_ + b * block_keys * rotation_size()
+                                            : rows + block_keys * widest() + unsplit_elements();
         if (first == 0 || !keeps_rotations()) prepare_rotations(b, rotations);
         for (index_t h = first; h < first + count; ++h) {
           const index_t at = place(b, h);
-          Real* packed = packed_ + at * layout().elements();
-          finite_[at] = pack_block(b, h, packed, rows, rotations);
-          if (bounds_biases()) longest_[at] = longest_key_of(packed, head_dim);
+          Real* packed = packed_ + at * packed_elements();
+          Real* numbers = places_[b].split ? rows + block_keys * widest() : packed;
+          forms_[at] = {pack_block(b, h, numbers, rows, rotations), {0, 0}};
+          if (bounds_biases()) longest_[at] = longest_key_of(numbers, head_dim);
+          if (!places_[b].split) continue;
+          if (forms_[at].finite)
+            forms_[at].parts = split_if_parts_do(layout(), numbers, numbers + layout().key_elements(), packed);
+          if (!forms_[at].split())
+            for (index_t i = 0; i < layout().elements(); ++i) packed[i] = numbers[i];
         }
       }
     });
@@ -101,15 +109,22 @@ class plain_keys {
       return static_cast<const plain_keys*>(self)->key_tokens_[block];
     };
     if (pack_ahead) {
-      result.block = [](const void* self, index_t block, index_t kv_head, index_t rows, Real*) -> kv_pointer<Real> {
+      if (split) result.scratch_elements = layout().elements();
+      result.block = [](const void* self, index_t block, index_t kv_head, tile_use use,
+                        Real* scratch) -> kv_pointer<Real> {
         const auto& me = *static_cast<const plain_keys*>(self);
         const index_t at = me.place(block, kv_head);
-        return me.pointer(me.packed_ + at * me.layout().elements(), me.finite_[at] != 0, rows);
+        const Real* packed = me.packed_ + at * me.packed_elements();
+        const block_form form = me.forms_[at];
+        if (!form.split()) return me.pointer(packed, form.finite, use.rows);
+        if (use.split) return split_pointer(me.layout(), packed, form.parts);
+        join_numbers(me.layout(), packed, scratch);
+        return me.pointer(scratch, true, use.rows);
       };
       result.address = [](const void* self, index_t block, index_t kv_head) -> const void* {
         const auto& me = *static_cast<const plain_keys*>(self);
         const bool there = kv_head - me.first_head_ < me.packed_heads_;
-        return there ? me.packed_ + me.place(block, kv_head) * me.layout().elements() : nullptr;
+        return there ? me.packed_ + me.place(block, kv_head) * me.packed_elements() : nullptr;
       };
       if (bounds_biases())
         result.longest_key = [](const void* self, index_t block, index_t kv_head) -> double {
@@ -122,26 +137,53 @@ class plain_keys {
         const block_place& place = me.places_[block];
         return me.k.row(place.batch, kv_head, place.first);
       };
-      result.scratch_elements = layout().elements() + block_keys * widest();
-      result.block = [](const void* self, index_t block, index_t kv_head, index_t rows,
+      result.scratch_elements = scratch_elements();
+      result.block = [](const void* self, index_t block, index_t kv_head, tile_use use,
                         Real* scratch) -> kv_pointer<Real> {
         const auto& me = *static_cast<const plain_keys*>(self);
-        if (rows <= split_rows) return me.row_pointer(block, kv_head, scratch);
-        return me.pointer(scratch, me.pack_block(block, kv_head, scratch, scratch + me.layout().elements(), nullptr),
-                          rows);
+        if (use.rows <= split_rows) return me.row_pointer(block, kv_head, scratch);
+        const kv_layout<Real> layout = me.layout();
+        Real* rows = scratch + layout.elements();
+        const bool finite = me.pack_block(block, kv_head, scratch, rows, nullptr);
+        Real* parts = rows + block_keys * me.widest();
+        if (use.split && finite)
+          if (const split_parts found = split_if_parts_do(layout, scratch, scratch + layout.key_elements(), parts);
+              found.keys > 0)
+            return split_pointer(layout, parts, found);
+        return me.pointer(scratch, finite, use.rows);
       };
     }
+    result.split = split;
     return result;
   }
 
+  /// What a worker needs for a block that is packed when asked for: its numbers, rows of them, and its parts.
+  index_t scratch_elements() const noexcept {
+    return layout().elements() + block_keys * widest() + (split ? split_elements(layout()) : 0);
+  }
+
  private:
+  /// What a packed block is: numbers, whose values may not all be finite, or parts.
+  struct block_form {
+    bool finite = true;
+    split_parts parts;
+
+    bool split() const noexcept { return parts.keys > 0; }
+  };
+
   bool bounds_biases() const noexcept { return encoding.bias != nullptr && encoding.bias->largest != nullptr; }
   bool keeps_rotations() const noexcept { return encoding.rotation != nullptr && heads_at_a_time < kv_heads; }
   index_t place(index_t block, index_t kv_head) const noexcept {
     return block * heads_at_a_time + kv_head - first_head_;
   }
   index_t widest() const noexcept { return head_dim > value_dim ? head_dim : value_dim; }
-  index_t rows_elements() const { return block_keys * (widest() + rotation_size()); }
+  /// What the packers of blocks need: rows, numbers of a block that is to be split, rotations.
+  index_t rows_elements() const { return block_keys * (widest() + rotation_size()) + unsplit_elements(); }
+  index_t unsplit_elements() const noexcept { return split ? layout().elements() : 0; }
+  index_t packed_elements() const noexcept {
+    const index_t numbers = layout().elements(), parts = split ? split_elements(layout()) : 0;
+    return parts > numbers ? parts : numbers;
+  }
 
   kv_pointer<Real> pointer(const Real* block, bool finite, index_t rows) const noexcept {
     return {block, block + layout().key_elements(), finite, kernels_for<Real>(rows)};
@@ -204,7 +246,7 @@ class plain_keys {
   double* positions_ = nullptr;
   Real* packed_ = nullptr;
   Real *rows_ = nullptr, *rotations_ = nullptr;
-  std::uint8_t* finite_ = nullptr;
+  block_form* forms_ = nullptr;
   double* longest_ = nullptr;
 };
 

@@ -105,24 +105,24 @@ inline constexpr int row_tile = simd::vec<Real>::lanes < streaming_rows ? simd::
 
 /// The scores of some rows against one block, whose values are fetched meanwhile.
 template <class Real, class Stored>
-void row_score_block(const Real* queries, index_t query_stride, const std::uint64_t*, index_t rows,
-                     const kv_pointer<Real>& block, index_t depth, Real* scores, index_t score_stride) noexcept {
+void row_score_block(const query_rows<Real>& queries, const std::uint64_t*, index_t rows, const kv_pointer<Real>& block,
+                     index_t depth, Real* scores, index_t score_stride) noexcept {
   const auto* keys = static_cast<const Stored*>(block.keys);
   const auto* values = static_cast<const char*>(block.values);
   const index_t value_bytes = block.value_stride * static_cast<index_t>(sizeof(Stored));
   for_row_tiles<row_tile<Real>>(rows, [&](auto tile, index_t r) {
     constexpr index_t together = simd::vec<Real>::lanes / tile;
-    const Real* query = queries + r * query_stride;
+    const Real* query = queries.numbers + r * queries.stride;
     Real* to = scores + r * score_stride;
     index_t j = 0;
     for (; j + together <= block.count; j += together) {
-      row_score_kernel<Real, tile>(query, query_stride, keys + j * block.key_stride, block.key_stride, depth, to + j,
+      row_score_kernel<Real, tile>(query, queries.stride, keys + j * block.key_stride, block.key_stride, depth, to + j,
                                    score_stride, values + j * value_bytes, value_bytes);
     }
     // The rest one by one: a stride of 0 computes it several times.
     for (; j < block.count; ++j) {
       Real same[static_cast<int>(tile) * together];
-      row_score_kernel<Real, tile>(query, query_stride, keys + j * block.key_stride, 0, depth, same, together,
+      row_score_kernel<Real, tile>(query, queries.stride, keys + j * block.key_stride, 0, depth, same, together,
                                    values + j * value_bytes, 0);
       for (index_t i = 0; i < tile; ++i) to[i * score_stride + j] = same[i * together];
     }
@@ -174,7 +174,7 @@ inline constexpr block_kernels<Real> row_kernels_of{
     row_score_block<Real, Stored>,
     [](const Real* weights, index_t weight_stride, const std::uint64_t*, index_t rows, const kv_pointer<Real>* chunk,
        const void* const* ahead, index_t blocks, index_t padded_value_dim, const Real* rescale, Real* out,
-       index_t out_stride) noexcept {
+       index_t out_stride, std::uint16_t*) noexcept {
       for (index_t r = 0; r < rows; ++r)
         for (index_t c = 0; c < padded_value_dim; ++c) out[r * out_stride + c] *= rescale[r];
       for (index_t b = 0; b < blocks; ++b)

@@ -42,7 +42,10 @@ class tile_runner {
     for (index_t i = 0; i < job.rows * padded; ++i) scratch_.sums[i] = 0;
     if (!queries.any) return;
 
-    const index_t most = job.rows <= split_rows ? chunk_blocks : chunk_of_many_rows<Real>();
+    const bool split = call_.keys.split && split_queries(job.rows);
+    // Register tiles stay where they are for all rows.
+    rows_together_ = split ? parts_layout::side : tile_shape<Real>::rows;
+    const index_t most = split || job.rows <= split_rows ? chunk_blocks : chunk_of_many_rows<Real>();
     index_t filled = 0, places = 0;
     kv_pointer<Real> chunk[chunk_blocks];
     const reach_limit<Real> reach(call_, scratch_, job, kv_head);
@@ -55,7 +58,7 @@ class tile_runner {
       // What is left out keeps its place, so that sums are made of the same parts.
       ++places;
       if (!reach.beyond(block, keys)) {
-        chunk[filled] = call_.keys.block(call_.keys.context, block, kv_head, job.rows,
+        chunk[filled] = call_.keys.block(call_.keys.context, block, kv_head, {job.rows, split},
                                          scratch_.blocks + filled * call_.keys.scratch_elements);
         score(seen, chunk[filled], keys, filled);
         ++filled;
@@ -110,6 +113,18 @@ class tile_runner {
       for (index_t d = call_.head_dim; d < scratch_.query_stride; ++d) to[d] = 0;
       for (index_t d = 0; d < scratch_.query_stride; d += simd::vec<Real>::lanes)
         simd::store(to + d, simd::load(to + d) * scale);
+    }
+  }
+
+  /// Splits the packed queries for a matrix unit, if their parts do.
+  bool split_queries(index_t rows) const {
+    if constexpr (std::is_same_v<Real, float>) {
+      if (!parts_do(simd::largest_magnitude(scratch_.queries, rows * scratch_.query_stride), true)) return false;
+      const index_t steps = parts_layout{call_.head_dim, 0}.key_steps();
+      split_rows_of(scratch_.queries, scratch_.query_stride, rows, 0, steps, steps, scratch_.query_parts);
+      return true;
+    } else {
+      return false;
     }
   }
 
@@ -194,8 +209,7 @@ class tile_runner {
       seeing.first = r < seeing.first ? r : seeing.first;
       seeing.end = r + 1;
     }
-    // Register tiles stay where they are for all rows.
-    seeing.first -= seeing.first % tile_shape<Real>::rows;
+    seeing.first -= seeing.first % rows_together_;
     return seeing;
   }
 
@@ -214,14 +228,14 @@ class tile_runner {
 
   void score(row_span seen, const kv_pointer<Real>& block, const key_tokens& keys, index_t slot) const {
     constexpr index_t stride = tile_scratch<Real>::score_stride;
-    const index_t q_stride = scratch_.query_stride;
+    const index_t q_stride = scratch_.query_stride, q_parts = parts_layout{call_.head_dim, 0}.row_elements();
     // With more to do for each score, some rows at a time, so that they are still in the first cache.
     const bool plain = !(call_.softcap > 0) && call_.encoding.bias == nullptr;
     for (index_t first = seen.first; first < seen.end; first += plain ? tile_rows : warm_rows) {
       const index_t left = seen.end - first, rows = plain || left < warm_rows ? left : warm_rows;
       Real* scores = scratch_.scores + first * stride + slot * block_keys;
-      block.kernels->score(scratch_.queries + first * q_stride, q_stride, scratch_.bits + first * chunk_blocks + slot,
-                           rows, block, call_.head_dim, scores, stride);
+      block.kernels->score({scratch_.queries + first * q_stride, q_stride, scratch_.query_parts + first * q_parts},
+                           scratch_.bits + first * chunk_blocks + slot, rows, block, call_.head_dim, scores, stride);
       if (call_.softcap > 0) softcap_block(scores, stride, rows, call_.softcap);
       if (call_.encoding.bias != nullptr)
         call_.encoding.bias->add(call_.encoding.encoding, scores, stride, scratch_.rows + first, rows, keys);
@@ -248,16 +262,15 @@ class tile_runner {
     constexpr index_t stride = tile_scratch<Real>::score_stride;
     const index_t rows = job.rows, padded = call_.layout().padded_value_dim();
     softmax_step(scratch_.scores, stride, rows, blocks, scratch_.bits, *scratch_.state);
-    const block_kernels<Real>& kernels = *chunk[0].kernels;
     const void* ahead[chunk_blocks];
-    bool finite = true;
+    bool together = true;
     for (index_t b = 0; b < blocks; ++b) {
       ahead[b] = rows <= split_rows ? upcoming(job, kv_head, reach, next + b, chunk[b].values) : chunk[b].values;
-      finite = finite && chunk[b].finite_values;
+      together = together && chunk[b].finite_values && chunk[b].kernels == chunk[0].kernels;
     }
-    if (finite) {
-      kernels.values(scratch_.scores, stride, scratch_.bits, rows, chunk, ahead, blocks, padded,
-                     scratch_.state->rescale, scratch_.sums, padded);
+    if (together) {
+      chunk[0].kernels->values(scratch_.scores, stride, scratch_.bits, rows, chunk, ahead, blocks, padded,
+                               scratch_.state->rescale, scratch_.sums, padded, scratch_.weight_parts);
       return;
     }
     for (index_t r = 0; r < rows; ++r)
@@ -265,9 +278,10 @@ class tile_runner {
     for (index_t r = 0; r < rows; ++r) scratch_.state->rescale[r] = 1;
     for (index_t b = 0; b < blocks; ++b) {
       const Real* weights = scratch_.scores + b * block_keys;
+      const block_kernels<Real>& kernels = *chunk[b].kernels;
       if (chunk[b].finite_values) {
         kernels.values(weights, stride, scratch_.bits + b, rows, chunk + b, ahead + b, 1, padded,
-                       scratch_.state->rescale, scratch_.sums, padded);
+                       scratch_.state->rescale, scratch_.sums, padded, scratch_.weight_parts);
       } else {
         kernels.values_with_holes(weights, stride, rows, chunk[b], padded, scratch_.sums, padded);
       }
@@ -276,6 +290,7 @@ class tile_runner {
 
   const attention_call<Real>& call_;
   tile_scratch<Real>& scratch_;
+  index_t rows_together_ = 1;
 };
 
 }  // namespace posenc::inline POSENC_ABI::detail

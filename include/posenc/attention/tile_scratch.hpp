@@ -31,6 +31,7 @@ struct tile_scratch {
   double* positions = nullptr;
   tile_row* rows = nullptr;
   std::uint64_t* bits = nullptr;
+  std::uint16_t *query_parts = nullptr, *weight_parts = nullptr;  ///< for a matrix unit, of all queries and of 32 rows
   index_t query_stride =
       0;  ///< a multiple of a cache line, and not of several: rows of a register tile share no L1 set
   // The queries that `rotations` was prepared for.
@@ -51,6 +52,10 @@ struct tile_scratch {
     rows = memory.take<tile_row>(tile_rows);
     bits = memory.take<std::uint64_t>(tile_rows * chunk_blocks);
     blocks = memory.take<Real>(chunk_blocks * call.keys.scratch_elements);
+    if (call.keys.split) {
+      query_parts = memory.take<std::uint16_t>(tile_rows * parts_layout{call.head_dim, 0}.row_elements());
+      weight_parts = memory.take<std::uint16_t>(32 * parts_layout{chunk_blocks * block_keys, 0}.row_elements());
+    }
     prepared_sequence = -1;
   }
 };

@@ -2,6 +2,8 @@
 #ifndef POSENC_ATTENTION_TILE_SHAPE_HPP
 #define POSENC_ATTENTION_TILE_SHAPE_HPP
 
+#include <cstdint>
+
 #include "../core/platform.hpp"
 #include "../encoding/score_keys.hpp"
 #include "../simd/simd.hpp"
@@ -28,6 +30,11 @@ struct tile_shape {
   /// Columns of a panel of values.
   static constexpr int width = panel_vectors * lanes;
   static_assert(block_keys % (vectors * lanes) == 0 && vectors % panel_vectors == 0);
+};
+
+/// How many parts (`simd::split`) floats have that are not 0: 1 of bfloat16 numbers, 2 of binary16 ones.
+struct split_parts {
+  std::uint8_t keys = 3, values = 3;
 };
 
 /// Rows of a score tile: queries times heads that share a KV head. A multiple of every register tile's rows.

@@ -22,7 +22,9 @@ struct workspace_shape {
 /// Bytes that a `workspace` grows to at most for a call of this shape, for keys and values of type T (double or anything
 /// else). It is the sum of
 ///
-///   the packed keys and values, unless they are cached:  blocks * packed_heads * 64 * (head_dim + padded value_dim) numbers
+///   the packed keys and values, unless they are cached:  blocks * packed_heads * 64 * (head_dim + padded value_dim) numbers,
+///                                                        1.5 times as much with a matrix unit (see `attention`), which
+///                                                        wants head_dim filled up to a multiple of 32
 ///   rotations, if packed_heads < kv_heads:               (q_tokens + blocks * 64) * the encoding's rotation_size
 ///   their tokens:                                        blocks * (1.1 KiB + 512 B for each axis)
 ///   partial results of few queries over many keys:       (blocks / 32 + sequences) * rows * kv_heads * padded value_dim,
@@ -54,21 +56,27 @@ index_t workspace_size(const workspace_shape& shape, const E& encoding) {
 
   index_t bytes = shape.sequences * static_cast<index_t>(sizeof(detail::attention_sequence)) + slack;
   bytes += blocks * static_cast<index_t>(sizeof(typename detail::plain_keys<real>::block_place)) + slack;
+  const index_t numbers = call.layout().elements();
+  call.keys.split =
+      shape.q_tokens * group > detail::split_rows && detail::uses_matrix_unit<real>(shape.head_dim, value_dim);
+  const index_t parts = call.keys.split ? detail::split_elements(call.layout()) : 0;
   if (shape.cached) {
-    call.keys.scratch_elements = call.layout().elements();
+    call.keys.scratch_elements = numbers + parts;
   } else {
     bytes += blocks * (static_cast<index_t>(sizeof(detail::key_tokens)) + shape.axes * block_keys * 8) + 2 * slack;
     const index_t jobs = detail::ceil_div(shape.q_tokens * group, detail::tile_rows);
     const index_t heads = detail::heads_at_a_time(jobs, shape.kv_heads, shape.concurrency);
-    const auto packed = [&](index_t n) { return blocks * n * (call.layout().elements() * size + 1 + 8) + 5 * slack; };
+    const auto packed = [&](index_t n) {
+      return blocks * n * ((parts > numbers ? parts : numbers) * size + 16) + 5 * slack;
+    };
     const index_t rotations = (shape.q_tokens + blocks * block_keys) * rotation * size;
     // Sequences of other lengths have more tiles, and may have fewer heads at a time.
     const index_t fewer = heads < shape.kv_heads ? heads : shape.kv_heads - 1;
     const index_t most_heads = packed(heads), less = fewer < 1 ? 0 : packed(fewer) + rotations;
     bytes += most_heads > less ? most_heads : less;
     const index_t packers = shape.concurrency < blocks ? shape.concurrency : blocks;
-    bytes += packers * block_keys * (widest + rotation) * size + slack;
-    call.keys.scratch_elements = call.layout().elements() + block_keys * widest;
+    bytes += packers * (block_keys * (widest + rotation) + (call.keys.split ? numbers : 0)) * size + slack;
+    call.keys.scratch_elements = numbers + block_keys * widest + parts;
   }
   const index_t ranges = shape.cached                    ? blocks / detail::split_blocks + 3 * shape.sequences
                          : blocks > detail::split_blocks ? blocks / detail::split_blocks + shape.sequences

@@ -15,7 +15,8 @@
 /// Its width is that of the ISA that the including file is compiled for; `isa()` names it.
 namespace posenc::inline POSENC_ABI::simd {
 
-/// The ISA of this translation unit: "avx512bf16", "avx512", "avx2", "avx", "sse4", "sse2", "neon" or "generic".
+/// The ISA of this translation unit: "avx512amx", "avx512bf16", "avx512", "avx2", "avx", "sse4", "sse2", "neon" or
+/// "generic".
 constexpr const char* isa() noexcept { return POSENC_DETAIL_TEXT(POSENC_ISA); }
 
 /// Calls f(integral_constant 0), ..., f(integral_constant N - 1), unrolled.
