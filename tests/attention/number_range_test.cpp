@@ -118,6 +118,6 @@ INSTANTIATE_TEST_SUITE_P(Numbers, NumberRange,
                                          sizes{"a_block_of_small_keys", 24, 24, 24, 1, 1, 1, 0x1p-130, 1},
                                          sizes{"all_small", 24, 24, 24, 0x1p-70, 0x1p-60, 0x1p-90},
                                          sizes{"zeros", 24, 24, 24, 0, 0, 0x1p-20}),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& numbers) { return std::string(numbers.param.name); });
 
 }  // namespace
