@@ -230,12 +230,14 @@ class tile_runner {
     constexpr index_t stride = tile_scratch<Real>::score_stride;
     const index_t q_stride = scratch_.query_stride, q_parts = parts_layout{call_.head_dim, 0}.row_elements();
     // With more to do for each score, some rows at a time, so that they are still in the first cache.
+    const bool split = scratch_.query_parts != nullptr;
     const bool plain = !(call_.softcap > 0) && call_.encoding.bias == nullptr;
     for (index_t first = seen.first; first < seen.end; first += plain ? tile_rows : warm_rows) {
       const index_t left = seen.end - first, rows = plain || left < warm_rows ? left : warm_rows;
       Real* scores = scratch_.scores + first * stride + slot * block_keys;
-      block.kernels->score({scratch_.queries + first * q_stride, q_stride, scratch_.query_parts + first * q_parts},
-                           scratch_.bits + first * chunk_blocks + slot, rows, block, call_.head_dim, scores, stride);
+      block.kernels->score(
+          {scratch_.queries + first * q_stride, q_stride, split ? scratch_.query_parts + first * q_parts : nullptr},
+          scratch_.bits + first * chunk_blocks + slot, rows, block, call_.head_dim, scores, stride);
       if (call_.softcap > 0) softcap_block(scores, stride, rows, call_.softcap);
       if (call_.encoding.bias != nullptr)
         call_.encoding.bias->add(call_.encoding.encoding, scores, stride, scratch_.rows + first, rows, keys);
