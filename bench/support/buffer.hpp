@@ -37,11 +37,11 @@ class buffer {
   index_t size() const noexcept { return size_; }
   double bytes() const noexcept { return static_cast<double>(size_) * sizeof(T); }
 
-  /// Numbers in [-1, 1), multiples of 1/64: exact in every type, the same in every run.
+  /// Numbers in [-1, 1), the same in every run, with as many bits as the type has: a kernel may have less to do for fewer.
   const buffer& fill(std::uint64_t seed = 1) const {
     for (index_t i = 0; i < size_; ++i) {
       seed = seed * 6364136223846793005u + 1442695040888963407u;
-      data_.get()[i] = static_cast<T>(static_cast<float>(static_cast<int>(seed >> 57) - 64) / 64.0f);
+      data_.get()[i] = static_cast<T>(static_cast<float>(static_cast<int>(seed >> 39) - (1 << 24)) * 0x1p-24f);
     }
     return *this;
   }
