@@ -172,6 +172,7 @@ TEST_F(MatrixUnit, ClearsAndLeavesOtherMemoryAlone) {
   std::vector<float> memory(18 * 20, 3.0f);
   {
     const simd::matrix_session session(true);
+    simd::load_matrix<5>(memory.data(), 16);
     simd::clear_matrix<5>();
     simd::store_matrix<5>(memory.data() + 20 + 2, 20);
   }

@@ -20,7 +20,8 @@ namespace posenc::inline POSENC_ABI::detail {
 ///
 /// What is missing to whole squares is 0.
 struct parts_layout {
-  static constexpr index_t square = 512, squares = simd::float_parts * square, side = 16, depth = 32;
+  static constexpr index_t side = simd::matrix_side, depth = simd::matrix_depth;
+  static constexpr index_t square = side * depth, squares = simd::float_parts * square;
 
   index_t head_dim = 0, padded_value_dim = 0;
 
@@ -35,14 +36,13 @@ struct parts_layout {
   static constexpr T* pair(T* parts, index_t squares_before, index_t pair, index_t column) noexcept {
     return parts + squares_before * squares + (pair % (depth / 2) * side + column) * 2;
   }
-  /// Of keys and values, in floats, which take twice the room of a part.
+  /// Of keys and values, in floats, which take twice the room of a part: at least as many as the block has.
   constexpr index_t floats() const noexcept { return (key_elements() + value_elements()) / 2; }
 };
 
-/// Numbers that have room for the parts of one KV head of a block.
 template <class T>
-constexpr index_t split_elements(const kv_layout<T>& layout) noexcept {
-  return parts_layout{layout.head_dim, layout.padded_value_dim()}.floats();
+constexpr parts_layout parts_layout_of(const kv_layout<T>& layout) noexcept {
+  return {layout.head_dim, layout.padded_value_dim()};
 }
 
 /// Whether parts do for floats with this largest magnitude. Infinities and NaN have none; products of larger numbers might
@@ -53,21 +53,22 @@ inline bool parts_do(std::uint32_t largest, bool small_ones) noexcept {
   return largest <= most && (small_ones || largest == 0 || largest >= least);
 }
 
-/// What the middle and the low parts of some floats have in common: the bits that are not 0 in one of them.
-struct parts_seen {
-  simd::bits_seen part[simd::float_parts];
+/// Counts the parts that are not 0 in all of some floats.
+struct part_counter {
+  simd::bits_seen middle, low;
 
-  std::uint8_t count() const noexcept { return static_cast<std::uint8_t>(part[2].any() ? 3 : part[1].any() ? 2 : 1); }
+  std::uint8_t count() const noexcept { return static_cast<std::uint8_t>(low.any() ? 3 : middle.any() ? 2 : 1); }
 };
 
 /// Splits pairs of rows, `lanes` numbers each, and stores them as pairs, a part every `square` elements.
 POSENC_ALWAYS_INLINE void split_pairs(simd::vec<float> first, simd::vec<float> second, std::uint16_t* to,
-                                      parts_seen& seen) noexcept {
+                                      part_counter& counter) noexcept {
   const simd::parts_of_floats a = simd::split(first), b = simd::split(second);
   simd::unroll<simd::float_parts>([&](auto part) POSENC_INLINE_LAMBDA {
     simd::store_part_pairs(to + part * parts_layout::square, a.part[part], b.part[part]);
-    if constexpr (part > 0) seen.part[part].see(a.part[part], b.part[part]);
   });
+  counter.middle.see(a.part[1], b.part[1]);
+  counter.low.see(a.part[2], b.part[2]);
 }
 
 /// Sums of such pairs, exact.
@@ -109,16 +110,16 @@ void for_each_pair_of_values(const parts_layout& layout, Floats* values, Parts* 
 /// Splits a block of finite floats.
 POSENC_NOINLINE inline split_parts split_block(const parts_layout& layout, const float* keys, const float* values,
                                                std::uint16_t* parts) noexcept {
-  const auto seen_in = [](auto&& each) POSENC_INLINE_LAMBDA {
-    parts_seen seen;
-    each([&seen](const float* a, const float* b, std::uint16_t* to) POSENC_INLINE_LAMBDA {
+  const auto counted = [](auto&& each) POSENC_INLINE_LAMBDA {
+    part_counter counter;
+    each([&counter](const float* a, const float* b, std::uint16_t* to) POSENC_INLINE_LAMBDA {
       const simd::vec<float> zero(0.0f);
-      split_pairs(a == nullptr ? zero : simd::load(a), b == nullptr ? zero : simd::load(b), to, seen);
+      split_pairs(a == nullptr ? zero : simd::load(a), b == nullptr ? zero : simd::load(b), to, counter);
     });
-    return seen.count();
+    return counter.count();
   };
-  return {seen_in([&](auto&& f) POSENC_INLINE_LAMBDA { for_each_pair_of_keys(layout, keys, parts, f); }),
-          seen_in([&](auto&& f) POSENC_INLINE_LAMBDA {
+  return {counted([&](auto&& f) POSENC_INLINE_LAMBDA { for_each_pair_of_keys(layout, keys, parts, f); }),
+          counted([&](auto&& f) POSENC_INLINE_LAMBDA {
             for_each_pair_of_values(layout, values, parts + layout.key_elements(), f);
           })};
 }
@@ -130,8 +131,7 @@ split_parts split_if_parts_do(const kv_layout<Real>& layout, const Real* keys, c
   if constexpr (std::is_same_v<Real, float>)
     if (parts_do(simd::largest_magnitude(keys, layout.key_elements()), true) &&
         parts_do(simd::largest_magnitude(values, layout.value_elements()), false))
-      return split_block({layout.head_dim, layout.padded_value_dim()}, keys, values,
-                         reinterpret_cast<std::uint16_t*>(parts));
+      return split_block(parts_layout_of(layout), keys, values, reinterpret_cast<std::uint16_t*>(parts));
   return {0, 0};
 }
 
@@ -151,7 +151,7 @@ POSENC_NOINLINE inline void join_block(const parts_layout& layout, const std::ui
 template <class Real>
 void join_numbers(const kv_layout<Real>& layout, const Real* parts, Real* block) noexcept {
   if constexpr (std::is_same_v<Real, float>)
-    join_block({layout.head_dim, layout.padded_value_dim()}, reinterpret_cast<const std::uint16_t*>(parts), block,
+    join_block(parts_layout_of(layout), reinterpret_cast<const std::uint16_t*>(parts), block,
                block + layout.key_elements());
 }
 

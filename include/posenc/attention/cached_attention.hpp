@@ -33,28 +33,22 @@ struct block_source {
       return static_cast<const block_source*>(self)->at(block).tokens;
     };
     if constexpr (!std::is_same_v<T, real>) result.scratch_elements = layout.elements();
-    if (split) result.scratch_elements += split_elements(layout);
+    if (split) result.scratch_elements += parts_layout_of(layout).floats();
     result.split = split;
     result.block = [](const void* self, index_t block, index_t kv_head, tile_use use,
                       real* scratch) -> kv_pointer<real> {
       const auto& me = *static_cast<const block_source*>(self);
       const T* stored = me.data(block, kv_head);
-      const index_t keys = me.layout.key_elements();
       const bool finite = me.at(block).finite[static_cast<std::size_t>(kv_head)] != 0;
-      const auto of_numbers = [&](const real* numbers, real* parts) -> kv_pointer<real> {
-        const kv_layout<real> of_real{me.layout.head_dim, me.layout.value_dim};
-        if (use.split && use.rows > split_rows && finite)
-          if (const split_parts found = split_if_parts_do(of_real, numbers, numbers + keys, parts); found.keys > 0)
-            return split_pointer(of_real, parts, found);
-        return {numbers, numbers + keys, finite, kernels_for<real>(use.rows)};
-      };
+      const kv_layout<real> of_real{me.layout.head_dim, me.layout.value_dim};
       if constexpr (!std::is_same_v<T, real>) {
         // Few rows are done before a copy would pay.
-        if (use.rows <= split_rows) return {stored, stored + keys, finite, &block_kernels_of<real, T, streaming_rows>};
+        if (use.rows <= split_rows)
+          return {stored, stored + me.layout.key_elements(), finite, &block_kernels_of<real, T, streaming_rows>};
         simd::load_row(stored, me.layout.elements(), scratch);
-        return of_numbers(scratch, scratch + me.layout.elements());
+        return number_pointer(of_real, scratch, finite, use, scratch + me.layout.elements());
       } else {
-        return of_numbers(stored, scratch);
+        return number_pointer(of_real, stored, finite, use, scratch);
       }
     };
     result.address = [](const void* self, index_t block, index_t kv_head) -> const void* {

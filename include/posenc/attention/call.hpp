@@ -59,12 +59,6 @@ auto byte_rows_of(const tensor_view<T>& x) noexcept {
   return byte_rows<pointer>{x.data_handle(), bytes(0), bytes(1), bytes(2)};
 }
 
-/// What a tile asks blocks for: its rows, and whether it takes blocks that are split for a matrix unit.
-struct tile_use {
-  index_t rows = 0;
-  bool split = false;
-};
-
 /// Where blocks of keys come from: packed for the call, packed when asked for, or a cache.
 template <class Real>
 struct key_source {

@@ -44,10 +44,20 @@ const block_kernels<Real>* matrix_kernels() noexcept {
 /// A split block.
 template <class Real>
 kv_pointer<Real> split_pointer(const kv_layout<Real>& layout, const Real* block, split_parts parts) noexcept {
-  kv_pointer<Real> result{block, block + parts_layout{layout.head_dim, layout.padded_value_dim()}.key_elements() / 2,
-                          true, matrix_kernels<Real>()};
+  kv_pointer<Real> result{block, block + parts_layout_of(layout).key_elements() / 2, true, matrix_kernels<Real>()};
   result.parts = parts;
   return result;
+}
+
+/// A block of numbers; split into `parts` first where the tile wants that, has the rows to pay for it, and parts do.
+template <class Real>
+kv_pointer<Real> number_pointer(const kv_layout<Real>& layout, const Real* block, bool finite, tile_use use,
+                                Real* parts = nullptr) noexcept {
+  const Real* values = block + layout.key_elements();
+  if (parts != nullptr && use.split && use.rows > split_rows && finite)
+    if (const split_parts found = split_if_parts_do(layout, block, values, parts); found.keys > 0)
+      return split_pointer(layout, parts, found);
+  return {block, values, finite, kernels_for<Real>(use.rows)};
 }
 
 #if defined(POSENC_ISA_AMX)
@@ -76,6 +86,7 @@ template <int Rows, int Columns, int Parts, bool Adds>
 POSENC_NOINLINE void matrix_kernel(matrix_operand a, const matrix_operand* b, index_t piece, index_t first, index_t end,
                                    float* sums, index_t stride) noexcept {
   constexpr int sums_at = 0, a_at = 4, b_at = 6;
+  constexpr index_t side = parts_layout::side, depth = parts_layout::depth;
   constexpr auto& order = part_products<Parts>;
   const auto each_sum = [](auto&& f) POSENC_INLINE_LAMBDA {
     simd::unroll<Rows>(
@@ -83,7 +94,7 @@ POSENC_NOINLINE void matrix_kernel(matrix_operand a, const matrix_operand* b, in
   };
   each_sum([&](auto r, auto c) POSENC_INLINE_LAMBDA {
     if constexpr (Adds) {
-      simd::load_matrix<sums_at + 2 * r + c>(sums + r * 16 * stride + c * 16, stride);
+      simd::load_matrix<sums_at + 2 * r + c>(sums + r * side * stride + c * side, stride);
     } else {
       simd::clear_matrix<sums_at + 2 * r + c>();
     }
@@ -96,18 +107,18 @@ POSENC_NOINLINE void matrix_kernel(matrix_operand a, const matrix_operand* b, in
       constexpr int a_part = order[i][0], b_part = order[i][1], before = i == 0 ? 0 : i - 1;
       if constexpr (i == 0 || order[before][0] != a_part)
         simd::unroll<Rows>([&](auto r) POSENC_INLINE_LAMBDA {
-          simd::load_matrix<a_at + r>(a_squares + r * a.next_row + a_part * parts_layout::square, 32);
+          simd::load_matrix<a_at + r>(a_squares + r * a.next_row + a_part * parts_layout::square, depth);
         });
       if constexpr (i == 0 || order[before][1] != b_part)
         simd::unroll<Columns>([&](auto c) POSENC_INLINE_LAMBDA {
-          simd::load_matrix<b_at + c>(b_squares + c * from.next_row + b_part * parts_layout::square, 32);
+          simd::load_matrix<b_at + c>(b_squares + c * from.next_row + b_part * parts_layout::square, depth);
         });
       each_sum([&](auto r, auto c)
                    POSENC_INLINE_LAMBDA { simd::multiply_matrices<sums_at + 2 * r + c, a_at + r, b_at + c>(); });
     });
   }
   each_sum([&](auto r, auto c) POSENC_INLINE_LAMBDA {
-    simd::store_matrix<sums_at + 2 * r + c>(sums + r * 16 * stride + c * 16, stride);
+    simd::store_matrix<sums_at + 2 * r + c>(sums + r * side * stride + c * side, stride);
   });
 }
 
@@ -122,11 +133,14 @@ void matrix_product(index_t rows, index_t columns, int parts, matrix_operand a, 
   });
 }
 
-/// Calls f(first row, rows of squares: 1 or 2) over rows, which are filled up to whole squares.
+/// Calls f(first row, rows, rows of squares: 1 or 2) over rows, 2 squares of them at a time.
 template <class F>
 void for_square_rows(index_t rows, F&& f) {
   constexpr index_t side = parts_layout::side;
-  for (index_t r = 0; r < rows; r += 2 * side) f(r, rows - r > side ? index_t{2} : index_t{1});
+  for (index_t r = 0; r < rows; r += 2 * side) {
+    const index_t here = rows - r < 2 * side ? rows - r : 2 * side;
+    f(r, here, here > side ? index_t{2} : index_t{1});
+  }
 }
 
 inline void matrix_scores(const query_rows<float>& queries, const std::uint64_t* bits, index_t rows,
@@ -134,9 +148,8 @@ inline void matrix_scores(const query_rows<float>& queries, const std::uint64_t*
   constexpr index_t side = parts_layout::side;
   const index_t steps = parts_layout{depth, 0}.key_steps(), group = steps * parts_layout::squares;
   const auto* keys = static_cast<const std::uint16_t*>(block.keys);
-  for_square_rows(rows, [&](index_t r, index_t squares) {
-    std::uint64_t seen = 0;
-    for (index_t i = r; i < rows && i < r + squares * side; ++i) seen |= bits[i * chunk_blocks];
+  for_square_rows(rows, [&](index_t r, index_t here, index_t squares) {
+    const std::uint64_t seen = seen_by_any(bits + r * chunk_blocks, here);
     if (seen == 0) return;
     const index_t end = (63 - std::countl_zero(seen)) / side + 1;
     for (index_t c = std::countr_zero(seen) / side; c < end; c += 2) {
@@ -154,14 +167,8 @@ inline void matrix_values(const float* weights, index_t weight_stride, const std
   const index_t steps = blocks * piece;
   int parts = 1;
   for (index_t b = 0; b < blocks; ++b) parts = chunk[b].parts.values > parts ? chunk[b].parts.values : parts;
-  for_square_rows(rows, [&](index_t r, index_t squares) {
-    const index_t here = rows - r < squares * side ? rows - r : squares * side;
-    for (index_t i = r; i < r + here; ++i) {
-      if (rescale[i] == 1) continue;
-      const simd::vec<float> factor(rescale[i]);
-      for (index_t c = 0; c < padded_value_dim; c += simd::vec<float>::lanes)
-        simd::store(out + i * out_stride + c, simd::load(out + i * out_stride + c) * factor);
-    }
+  for_square_rows(rows, [&](index_t r, index_t here, index_t squares) {
+    rescale_rows(rescale + r, here, padded_value_dim, out + r * out_stride, out_stride);
     const key_span seen = seen_keys(bits + r * chunk_blocks, here, blocks);
     if (seen.end == 0) return;
     const index_t first = seen.first / parts_layout::depth, end = (seen.end - 1) / parts_layout::depth + 1;

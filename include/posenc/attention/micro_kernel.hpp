@@ -102,6 +102,23 @@ POSENC_NOINLINE void value_kernel(const Real* weights, index_t weight_stride, co
   });
 }
 
+/// The keys of a block that some of `rows` rows see; `bits`: of the block, see softmax_step.
+inline std::uint64_t seen_by_any(const std::uint64_t* bits, index_t rows) noexcept {
+  std::uint64_t seen = 0;
+  for (index_t r = 0; r < rows; ++r) seen |= bits[r * chunk_blocks];
+  return seen;
+}
+
+/// out[r][c] *= rescale[r]
+template <class Real>
+void rescale_rows(const Real* rescale, index_t rows, index_t padded_value_dim, Real* out, index_t out_stride) noexcept {
+  for (index_t r = 0; r < rows; ++r) {
+    if (rescale[r] == Real{1}) continue;
+    for (index_t c = 0; c < padded_value_dim; c += simd::vec<Real>::lanes)
+      simd::store(out + r * out_stride + c, simd::load(out + r * out_stride + c) * simd::vec<Real>(rescale[r]));
+  }
+}
+
 /// Calls f(integral_constant Rows, first row) over `rows` rows: full register tiles, then smaller ones for the rest.
 template <int Rows, class F>
 void for_row_tiles(index_t rows, F&& f, index_t first = 0) {
@@ -137,8 +154,7 @@ void score_block(const Real* queries, index_t query_stride, const std::uint64_t*
                                           ahead + at * static_cast<index_t>(sizeof(Stored)));
       };
       if constexpr (tile == shape::rows) {
-        std::uint64_t seen = 0;
-        for (index_t i = r; i < r + tile; ++i) seen |= bits[i * chunk_blocks] >> c & group;
+        const std::uint64_t seen = seen_by_any(bits + r * chunk_blocks, tile) >> c & group;
         if (seen == 0) return;
         const index_t first = std::countr_zero(seen) / lanes, end = (63 - std::countl_zero(seen)) / lanes + 1;
         with_constant<shape::vectors>(end - first,
@@ -153,8 +169,7 @@ void score_block(const Real* queries, index_t query_stride, const std::uint64_t*
 inline key_span seen_keys(const std::uint64_t* bits, index_t rows, index_t blocks) noexcept {
   key_span seen{blocks * block_keys, 0};
   for (index_t b = 0; b < blocks; ++b) {
-    std::uint64_t any = 0;
-    for (index_t r = 0; r < rows; ++r) any |= bits[r * chunk_blocks + b];
+    const std::uint64_t any = seen_by_any(bits + b, rows);
     if (any == 0) continue;
     const index_t first = b * block_keys + std::countr_zero(any);
     seen.first = first < seen.first ? first : seen.first;
@@ -225,6 +240,12 @@ struct query_rows {
   const std::uint16_t* parts = nullptr;
 };
 
+/// What a tile asks blocks for: its rows, and whether it takes blocks that are split for a matrix unit.
+struct tile_use {
+  index_t rows = 0;
+  bool split = false;
+};
+
 /// The products over blocks of one stored type and layout, for the score tile that only knows the compute type.
 template <class Real>
 struct block_kernels {
@@ -252,7 +273,7 @@ struct kv_pointer {
   index_t count = 0, key_stride = 0, value_stride = 0, key_dim = 0, value_dim = 0;
   Real* scratch = nullptr;
   // Only of blocks that are split for a matrix unit: the parts that are not 0 everywhere.
-  split_parts parts;
+  split_parts parts = {};
 };
 
 template <class Real, class Stored, int Rows>

@@ -116,10 +116,10 @@ class plain_keys {
         const index_t at = me.place(block, kv_head);
         const Real* packed = me.packed_ + at * me.packed_elements();
         const block_form form = me.forms_[at];
-        if (!form.split()) return me.pointer(packed, form.finite, use.rows);
+        if (!form.split()) return number_pointer(me.layout(), packed, form.finite, use);
         if (use.split) return split_pointer(me.layout(), packed, form.parts);
         join_numbers(me.layout(), packed, scratch);
-        return me.pointer(scratch, true, use.rows);
+        return number_pointer(me.layout(), scratch, true, use);
       };
       result.address = [](const void* self, index_t block, index_t kv_head) -> const void* {
         const auto& me = *static_cast<const plain_keys*>(self);
@@ -142,15 +142,9 @@ class plain_keys {
                         Real* scratch) -> kv_pointer<Real> {
         const auto& me = *static_cast<const plain_keys*>(self);
         if (use.rows <= split_rows) return me.row_pointer(block, kv_head, scratch);
-        const kv_layout<Real> layout = me.layout();
-        Real* rows = scratch + layout.elements();
+        Real* rows = scratch + me.layout().elements();
         const bool finite = me.pack_block(block, kv_head, scratch, rows, nullptr);
-        Real* parts = rows + block_keys * me.widest();
-        if (use.split && finite)
-          if (const split_parts found = split_if_parts_do(layout, scratch, scratch + layout.key_elements(), parts);
-              found.keys > 0)
-            return split_pointer(layout, parts, found);
-        return me.pointer(scratch, finite, use.rows);
+        return number_pointer(me.layout(), scratch, finite, use, rows + block_keys * me.widest());
       };
     }
     result.split = split;
@@ -159,7 +153,7 @@ class plain_keys {
 
   /// What a worker needs for a block that is packed when asked for: its numbers, rows of them, and its parts.
   index_t scratch_elements() const noexcept {
-    return layout().elements() + block_keys * widest() + (split ? split_elements(layout()) : 0);
+    return layout().elements() + block_keys * widest() + (split ? parts_layout_of(layout()).floats() : 0);
   }
 
  private:
@@ -180,14 +174,7 @@ class plain_keys {
   /// What the packers of blocks need: rows, numbers of a block that is to be split, rotations.
   index_t rows_elements() const { return block_keys * (widest() + rotation_size()) + unsplit_elements(); }
   index_t unsplit_elements() const noexcept { return split ? layout().elements() : 0; }
-  index_t packed_elements() const noexcept {
-    const index_t numbers = layout().elements(), parts = split ? split_elements(layout()) : 0;
-    return parts > numbers ? parts : numbers;
-  }
-
-  kv_pointer<Real> pointer(const Real* block, bool finite, index_t rows) const noexcept {
-    return {block, block + layout().key_elements(), finite, kernels_for<Real>(rows)};
-  }
+  index_t packed_elements() const noexcept { return split ? parts_layout_of(layout()).floats() : layout().elements(); }
 
   /// The block where it lies.
   kv_pointer<Real> row_pointer(index_t block, index_t kv_head, Real* scratch) const noexcept {

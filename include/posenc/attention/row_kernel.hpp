@@ -175,8 +175,7 @@ inline constexpr block_kernels<Real> row_kernels_of{
     [](const Real* weights, index_t weight_stride, const std::uint64_t*, index_t rows, const kv_pointer<Real>* chunk,
        const void* const* ahead, index_t blocks, index_t padded_value_dim, const Real* rescale, Real* out,
        index_t out_stride, std::uint16_t*) noexcept {
-      for (index_t r = 0; r < rows; ++r)
-        for (index_t c = 0; c < padded_value_dim; ++c) out[r * out_stride + c] *= rescale[r];
+      rescale_rows(rescale, rows, padded_value_dim, out, out_stride);
       for (index_t b = 0; b < blocks; ++b)
         row_value_block<Real, Stored>(weights + b * block_keys, weight_stride, rows, chunk[b],
                                       static_cast<const char*>(ahead[b]), out, out_stride);

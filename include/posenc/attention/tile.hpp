@@ -275,8 +275,7 @@ class tile_runner {
                                scratch_.state->rescale, scratch_.sums, padded, scratch_.weight_parts);
       return;
     }
-    for (index_t r = 0; r < rows; ++r)
-      for (index_t d = 0; d < padded; ++d) scratch_.sums[r * padded + d] *= scratch_.state->rescale[r];
+    rescale_rows(scratch_.state->rescale, rows, padded, scratch_.sums, padded);
     for (index_t r = 0; r < rows; ++r) scratch_.state->rescale[r] = 1;
     for (index_t b = 0; b < blocks; ++b) {
       const Real* weights = scratch_.scores + b * block_keys;

@@ -59,7 +59,7 @@ index_t workspace_size(const workspace_shape& shape, const E& encoding) {
   const index_t numbers = call.layout().elements();
   call.keys.split =
       shape.q_tokens * group > detail::split_rows && detail::uses_matrix_unit<real>(shape.head_dim, value_dim);
-  const index_t parts = call.keys.split ? detail::split_elements(call.layout()) : 0;
+  const index_t parts = call.keys.split ? detail::parts_layout_of(call.layout()).floats() : 0;
   if (shape.cached) {
     call.keys.scratch_elements = numbers + parts;
   } else {
@@ -67,7 +67,7 @@ index_t workspace_size(const workspace_shape& shape, const E& encoding) {
     const index_t jobs = detail::ceil_div(shape.q_tokens * group, detail::tile_rows);
     const index_t heads = detail::heads_at_a_time(jobs, shape.kv_heads, shape.concurrency);
     const auto packed = [&](index_t n) {
-      return blocks * n * ((parts > numbers ? parts : numbers) * size + 16) + 5 * slack;
+      return blocks * n * ((call.keys.split ? parts : numbers) * size + 16) + 5 * slack;
     };
     const index_t rotations = (shape.q_tokens + blocks * block_keys) * rotation * size;
     // Sequences of other lengths have more tiles, and may have fewer heads at a time.

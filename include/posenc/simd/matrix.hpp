@@ -96,10 +96,12 @@ inline std::uint32_t largest_magnitude(const float* x, index_t n) noexcept {
   return static_cast<std::uint32_t>(result);
 }
 
+/// What a register of the unit holds: matrix_side x matrix_side sums, or matrix_side rows of matrix_depth bfloat16 operands.
+inline constexpr index_t matrix_side = 16, matrix_depth = 32;
+
 #if defined(POSENC_ISA_AMX)
-/// Eight registers, numbered 0 to 7, of 16 x 16 sums or of 16 rows of 32 bfloat16 operands. A thread uses them between
-/// making and destroying a `matrix_session`, and not without `matrix_unit_allowed()`.
-inline constexpr index_t matrix_rows = 16, matrix_columns = 16, matrix_depth = 32;
+// Eight registers, numbered 0 to 7. A thread uses them between making and destroying a `matrix_session`, and not without
+// `matrix_unit_allowed()`.
 
 /// Whether the processor and the operating system let this process use the unit. The first call asks Linux to (the kernel
 /// then saves more state for each thread that uses it, and wants more room on alternative signal stacks); later calls
