@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <limits>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -67,7 +68,9 @@ TEST_F(CacheLimits, TablesOfAbsurdLengthAreErrors) {
   const std::int64_t blocks[] = {0, 1};
   for (const std::int64_t length : {(std::numeric_limits<std::int64_t>::max)(), std::int64_t{129}, std::int64_t{-1}}) {
     const posenc::kv_view<float> view(pool, posenc::block_table(blocks, 2, &length, 1));
-    EXPECT_TRUE(view.check().has_value()) << length;
+    const posenc::maybe_error e = view.check();
+    ASSERT_TRUE(e.has_value()) << length;
+    EXPECT_NE(std::string(e->what()).find("allowed: 0 to 128, in 2 blocks"), std::string::npos) << e->what();
   }
 }
 

@@ -171,7 +171,7 @@ TEST(OwnEncoding, IsAskedAboutRealKeysOnly) {
       const remembering_bias encoding{&asked};
       // Memory that was used before, by something else.
       posenc::workspace memory;
-      std::memset(memory.reserve_tiles(1 << 20), 0xc3, 1 << 20);
+      std::memset(memory.take(1 << 20), 0xc3, 1 << 20);
       posenc::attention_options options;
       options.memory = &memory;
       const posenc::token_pair tokens(posenc::token_positions(q_positions.data(), 2),

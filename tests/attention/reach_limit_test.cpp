@@ -160,6 +160,45 @@ TEST(ReachOfSums, LeaveOutBlocksToo) {
   static_assert(!posenc::bounded_bias<decltype(posenc::combine(tight, std::declval<posenc::t5_bucket>()))>);
 }
 
+// What weighs 10^-14 of the nearest key is small, and not nothing.
+TYPED_TEST(Reach, SmallWeightsCount) {
+  using T = TypeParam;
+  constexpr index_t count = 384;  // more than are weighed together
+  const auto k = make_buffer<T>(1, 1, count, dim), v = make_buffer<T>(1, 1, count, 1), q = make_buffer<T>(1, 1, 1, dim);
+  const auto out = make_buffer<posenc::compute_type<T>>(1, 1, 1, 1);
+  for (const auto* x : {&q, &k, &v})
+    x->for_each([&](index_t b, index_t h, index_t t, index_t d) { x->view(b, h, t, d) = T(1); });
+  for (index_t t = count - 256; t < count; ++t) v.view(0, 0, t, 0) = T(0);
+  posenc::kv_cache<T> cache({.kv_heads = 1, .head_dim = dim, .value_dim = 1});
+  const posenc::alibi encoding(std::vector<double>{0.125});
+  cache.append(k.view, v.view, posenc::token_range(count), encoding);
+  posenc::attention(q.view, cache, out.view, posenc::token_range(1, count - 1), encoding, posenc::causal{});
+  const double expected = std::exp(-32.0);
+  EXPECT_NEAR(static_cast<double>(out.view(0, 0, 0, 0)), expected, 1e-3 * expected);
+}
+
+// Distances on one axis say nothing of another: far keys of the first block are the likeliest by the second axis.
+TEST(ReachOfSums, OnSeveralAxes) {
+  constexpr index_t count = 384;
+  attention_test::random_engine random(6);
+  const auto q = random_buffer<float>(random, 1, 1, 1, dim), k = random_buffer<float>(random, 1, 1, count, dim),
+             v = make_buffer<float>(1, 1, count, 1), out = make_buffer<float>(1, 1, 1, 1);
+  std::vector<double> positions(2 * count), order(count), at = {count - 1, 0};
+  for (index_t t = 0; t < count; ++t) {
+    order[static_cast<std::size_t>(t)] = positions[static_cast<std::size_t>(t)] = static_cast<double>(t);
+    positions[static_cast<std::size_t>(count + t)] = t < 64 ? 900 : 200;
+    v.view(0, 0, t, 0) = t < 64 ? 1 : 0;
+  }
+  const posenc::token_pair described(posenc::token_positions(at.data(), 1, 1, 2).with_order(at.data()),
+                                     posenc::token_positions(positions.data(), count, 1, 2).with_order(order.data()));
+  // Rotated keys are packed, and packed blocks are left out.
+  const auto encoding =
+      posenc::combine(posenc::rope{posenc::frequency_ladder(dim)}, posenc::alibi(std::vector<double>{1}),
+                      posenc::alibi(std::vector<double>{-1}, {.axis = 1}));
+  posenc::attention(q.view, k.view, v.view, out.view, described, encoding, posenc::causal{});
+  EXPECT_EQ(out.view(0, 0, 0, 0), 1);
+}
+
 // A key that is seen is seen, however far: NaN reaches the row, infinity too.
 TYPED_TEST(Reach, VisibleNaNIsNotLeftOut) {
   attention_test::random_engine random(3);

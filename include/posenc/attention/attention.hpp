@@ -88,8 +88,8 @@ POSENC_NOINLINE void run_attention(attention_call<Real>& call, plain_keys<Real>&
   workspace& memory = given == nullptr ? own : *given;
 
   const index_t count = bounds.count();
-  auto* sequences = reinterpret_cast<attention_sequence*>(
-      memory.reserve_sequences(count * static_cast<index_t>(sizeof(attention_sequence))));
+  const index_t list = (count * static_cast<index_t>(sizeof(attention_sequence)) + 63) / 64 * 64;
+  auto* sequences = reinterpret_cast<attention_sequence*>(memory.take(list));
   keys.pack_ahead = keys.encoding.rotation != nullptr;
   for (index_t s = 0; s < count; ++s) {
     const index_t q_begin = bounds.begin(*bounds.q, s), q_count = bounds.end(*bounds.q, s) - q_begin;
@@ -113,7 +113,9 @@ POSENC_NOINLINE void run_attention(attention_call<Real>& call, plain_keys<Real>&
     engine.take(allocator, workers, heads < call.kv_heads);
     return allocator.used();
   };
-  take(memory.reserve_tiles(take(nullptr)));
+  std::byte* const all = memory.take(list + take(nullptr), list);
+  call.sequences = sequences = reinterpret_cast<attention_sequence*>(all);
+  take(all + list);
   for (index_t s = 0; s < count; ++s) {
     const index_t begin = bounds.begin(*bounds.k, s);
     keys.describe(sequences[s].first_block, sequences[s].batch, begin, bounds.end(*bounds.k, s) - begin,

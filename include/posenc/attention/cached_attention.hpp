@@ -18,7 +18,7 @@ struct block_source {
   using real = compute_type<T>;
 
   kv_layout<T> layout;
-  const kv_block<T>* const* blocks;
+  const kv_block<T>** blocks = nullptr;
   bool split = false;  ///< for the tiles that want it
 
   const kv_block<T>& at(index_t block) const noexcept { return *blocks[block]; }
@@ -122,25 +122,24 @@ POSENC_NOINLINE void run_cached_attention(attention_call<Real>& call, const kv_v
   workspace own;
   workspace& memory = given == nullptr ? own : *given;
   attention_sequence* sequences = nullptr;
-  const kv_block<T>** list = nullptr;
+  block_source<T> keys{view.pool().layout()};
   const auto lists = [&](std::byte* base) {
     bump_allocator allocator(base);
-    sequences = allocator.take<attention_sequence>(count);
-    list = allocator.take<const kv_block<T>*>(blocks);
+    call.sequences = sequences = allocator.take<attention_sequence>(count);
+    keys.blocks = allocator.take<const kv_block<T>*>(blocks);
     return allocator.used();
   };
-  lists(memory.reserve_sequences(lists(nullptr)));
+  const index_t listed = lists(nullptr);
+  lists(memory.take(listed));
   index_t at = 0;
   for (index_t s = 0; s < count; ++s) {
     const index_t q_begin = ragged ? call.q_tokens.sequence_begin(s) : 0;
     const index_t q_end = ragged ? call.q_tokens.sequence_begin(s + 1) : call.q_tokens.count();
     sequences[s] = {ragged ? 0 : s, q_begin, q_end - q_begin, at, view.blocks(s), view.kept(), view.dropped(s)};
-    for (index_t b = 0; b < view.blocks(s); ++b) list[at++] = &view.block(s, b);
+    for (index_t b = 0; b < view.blocks(s); ++b) keys.blocks[at++] = &view.block(s, b);
   }
-  block_source<T> keys{view.pool().layout(), list};
   for (index_t s = 0; s < count; ++s) keys.split = keys.split || sequences[s].q_count * call.group() > split_rows;
   keys.split = keys.split && uses_matrix_unit<Real>(call.head_dim, call.value_dim);
-  call.sequences = sequences;
   call.sequence_count = count;
   call.keys = keys.source();
 
@@ -150,7 +149,9 @@ POSENC_NOINLINE void run_cached_attention(attention_call<Real>& call, const kv_v
     engine.take(allocator, workers, false);
     return allocator.used();
   };
-  take(memory.reserve_tiles(take(nullptr)));
+  std::byte* const all = memory.take(listed + take(nullptr), listed);
+  lists(all);
+  take(all + listed);
   engine.run(executor);
 }
 

@@ -11,23 +11,28 @@
 
 namespace posenc::inline POSENC_ABI::detail {
 
-/// Numbers mixed into one, in their order (multiplication by an odd constant and a fold, as in FNV and wyhash).
-class number_hash {
- public:
-  template <class Real>
-  void add(const Real* x, index_t n) noexcept {
-    for (index_t i = 0; i < n; ++i) {
-      std::uint64_t bits = 0;
-      std::memcpy(&bits, x + i, sizeof(Real));
-      state_ = (state_ ^ bits) * 0x9e3779b97f4a7c15u;
-      state_ ^= state_ >> 29;
-    }
-  }
-  std::uint64_t value() const noexcept { return state_; }
-
- private:
-  std::uint64_t state_ = 0x243f6a8885a308d3u;
-};
+/// The bits of numbers mixed into one, in their order (multiplication by an odd constant and a fold, as in FNV and wyhash). Four chains
+/// take turns, since each step of one waits for the last.
+template <class T>
+std::uint64_t hash_of(const T* x, index_t n) noexcept {
+  constexpr index_t chains = 4;
+  std::uint64_t state[chains] = {0x243f6a8885a308d3u, 0x13198a2e03707344u, 0xa4093822299f31d0u, 0x082efa98ec4e6c89u};
+  const auto mix = [](std::uint64_t& into, std::uint64_t bits) {
+    into = (into ^ bits) * 0x9e3779b97f4a7c15u;
+    into ^= into >> 29;
+  };
+  const auto add = [&](index_t chain, const T& number) {
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, &number, sizeof number);
+    mix(state[chain], bits);
+  };
+  index_t i = 0;
+  for (; i + chains <= n; i += chains)
+    for (index_t chain = 0; chain < chains; ++chain) add(chain, x[i + chain]);
+  for (; i < n; ++i) add(i % chains, x[i]);
+  for (index_t chain = 1; chain < chains; ++chain) mix(state[0], state[chain]);
+  return state[0];
+}
 
 /// A number that tells rotations of keys apart by what they do, at three positions, to a probe vector on every KV head.
 /// Positions that the encoding's check refuses are left out. Encodings that rotate keys alike share it, whatever their type.
@@ -50,7 +55,7 @@ std::uint64_t key_fingerprint(const E& encoding, index_t head_dim, index_t kv_he
     head = row + size;
   }
 
-  number_hash hash;
+  std::uint64_t hash = 0;
   bool turns = false, refused = false;
   const bool checks = !check_encoding(encoding, {0, kv_heads, head_dim});  // else it objects to more than positions
   for (const double at : {1.0, 12345.0, 1048573.0}) {
@@ -63,15 +68,22 @@ std::uint64_t key_fingerprint(const E& encoding, index_t head_dim, index_t kv_he
     }
     policy.rotation->prepare(policy.encoding, shape, position_span(position, static_cast<std::size_t>(axes)),
                              {token_role::key, rotation_op::rotate}, row);
-    for (index_t h = 0; h < kv_heads; ++h) {
+    // What the first head is turned by, and the others where they differ, which encodings that turn all alike need not show.
+    std::uint64_t first = 0;
+    for (index_t h = 0; h < (policy.rotation->heads_alike ? 1 : kv_heads); ++h) {
       for (index_t d = 0; d < head_dim; ++d) head[d] = static_cast<Real>(d + 1);
-      policy.rotation->apply(policy.encoding, shape, row, h, head);
+      policy.rotate(shape, row, h, head);
       for (index_t d = 0; d < head_dim; ++d) turns = turns || head[d] != static_cast<Real>(d + 1);
-      hash.add(head, head_dim);
+      const std::uint64_t own = hash_of(head, head_dim);
+      if (h == 0) first = own;
+      if (h == 0 || own != first) {
+        const std::uint64_t chain[] = {hash, static_cast<std::uint64_t>(h), own};
+        hash = hash_of(chain, 3);
+      }
     }
   }
   // Encodings that leave keys alone (rotated_keys, query_temperature) are all the same to a cache.
-  return turns || refused ? hash.value() | 1 : 0;
+  return turns || refused ? hash | 1 : 0;
 }
 
 }  // namespace posenc::inline POSENC_ABI::detail

@@ -48,20 +48,18 @@ class kv_allocator {
   }
 
   index_t take() {
-    if (free_.empty()) {
-      const auto blocks = static_cast<std::size_t>(pool_.blocks());
-      if (uses_.capacity() == blocks) {
-        uses_.reserve(2 * blocks + 8);
-        free_.reserve(2 * blocks + 8);  // so that giving back never allocates
-      }
-      const index_t made = pool_.add_block();
-      uses_.push_back(1);
-      return made;
-    }
+    if (free_.empty()) return make(1);
     const index_t block = free_.back();
     free_.pop_back();
     uses_[static_cast<std::size_t>(block)] = 1;
     return block;
+  }
+  /// Makes unused blocks until there are `count` in all; their memory has been written to.
+  void reserve(index_t count) {
+    while (pool_.blocks() < count) {
+      free_.push_back(make(0));
+      pool_.open(free_.back(), 0);
+    }
   }
   void share(index_t block) noexcept { ++uses_[static_cast<std::size_t>(block)]; }
   void release(index_t block) {
@@ -91,6 +89,17 @@ class kv_allocator {
   }
 
  private:
+  index_t make(index_t uses) {
+    if (uses_.size() == uses_.capacity()) {
+      const std::size_t room = 2 * uses_.size() + 8;
+      free_.reserve(room);  // so that giving back never allocates
+      uses_.reserve(room);
+    }
+    const index_t made = pool_.add_block();
+    uses_.push_back(uses);
+    return made;
+  }
+
   kv_pool<T> pool_;
   index_t max_blocks_;
   std::vector<index_t> uses_;  ///< by how many sequences, for each block

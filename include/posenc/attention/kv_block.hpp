@@ -121,10 +121,10 @@ POSENC_NOINLINE void pack_keys(const Real* rows, index_t row_stride, index_t cou
         simd::transpose(square);
         simd::unroll<lanes>([&](auto i) POSENC_INLINE_LAMBDA { simd::store_as(to + i * block_keys, square[i]); });
       } else {
-        Real column[lanes];
-        for (index_t c = 0; c < m; ++c) {
-          for (index_t r = 0; r < n; ++r) column[r] = rows[(j + r) * row_stride + d + c];
-          simd::store_row(column, n, to + c * block_keys);
+        T stored[lanes];
+        for (index_t r = 0; r < n; ++r) {
+          simd::store_row(rows + (j + r) * row_stride + d, m, stored);
+          for (index_t c = 0; c < m; ++c) to[c * block_keys + r] = stored[c];
         }
       }
     }

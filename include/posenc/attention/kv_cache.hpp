@@ -55,6 +55,14 @@ class kv_cache {
   /// Blocks that sequences hold, and what is left of max_blocks (without it: of those made so far).
   index_t used_blocks() const noexcept { return blocks_.used_blocks(); }
   index_t free_blocks() const noexcept { return blocks_.free_blocks(); }
+  /// Makes blocks until there are `count`, used or not, and touches their memory, so that no step has to wait for it.
+  /// Errors: out_of_range (more than max_blocks).
+  void reserve_blocks(index_t count) {
+    if (shape_.max_blocks > 0 && count > shape_.max_blocks)
+      raise(
+          make_error(errc::out_of_range, "count", "is %td; allowed: up to max_blocks, %td", count, shape_.max_blocks));
+    blocks_.reserve(count);
+  }
 
   /// Forgets the tokens of a sequence. Blocks that no other one shares are free then. Errors: out_of_range.
   void clear(index_t sequence) {
@@ -356,7 +364,7 @@ class kv_cache {
   void append_to(detail::sequence_list to, const tensor_view<K>& k, const tensor_view<V>& v, const token_view& tokens,
                  const E& encoding) {
     if (k.tokens() == 0 || to.count == 0) return;
-    detail::kv_rows<T, K, V> rows(k, v, tokens, encoding);
+    detail::kv_rows<T, K, V> rows(k, v, tokens, encoding, blocks_.pool().scratch());
     for (index_t i = 0; i < to.count; ++i)
       if (double order = 0; looks_back_to(tokens, {tokens, i}, order)) forget_before(to[i], order);
     // First the data, which nobody looks at yet: encodings and memory may fail. Then the tokens and the lengths.
@@ -368,7 +376,7 @@ class kv_cache {
         blocks_.own_last_block(grown, grown.length % block_keys);
       some.for_each_block(grown.length, [&](index_t slot, index_t first, index_t n) {
         if (slot == 0) {
-          grown.blocks.reserve(grown.blocks.size() + 1);
+          if (grown.blocks.size() == grown.blocks.capacity()) grown.blocks.reserve(2 * grown.blocks.size() + 8);
           grown.blocks.push_back(blocks_.take());
           blocks_.pool().open(grown.blocks.back(), grown.length + first);
         }

@@ -36,7 +36,7 @@ struct kv_block {
   bool whole_positions = true;
 };
 
-/// Tokens on their way into blocks: keys still to be rotated, and room for one block's rows.
+/// Tokens on their way into blocks: keys still to be rotated, and room for one block's rows in `scratch`.
 template <class T, class K, class V>
 struct kv_rows {
   using real = compute_type<T>;
@@ -47,14 +47,16 @@ struct kv_rows {
   encoding_policy<real> policy;
   rotation_shape rotation;
   index_t rotation_size = 0, room = 0;
-  number_list<real> scratch;
+  real* rows = nullptr;
 
   template <class E>
-  kv_rows(const tensor_view<K>& keys, const tensor_view<V>& values, const token_view& t, const E& encoding)
+  kv_rows(const tensor_view<K>& keys, const tensor_view<V>& values, const token_view& t, const E& encoding,
+          number_list<real>& scratch)
       : k(keys), v(values), tokens(t), policy(encoding_policy_of<real>(encoding)), rotation{k.dim(), k.heads()} {
     if (policy.rotation != nullptr) rotation_size = policy.rotation->size(policy.encoding, rotation);
     room = k.tokens() < block_keys ? k.tokens() : block_keys;
-    scratch.extend(static_cast<std::size_t>(room * ((std::max)(k.dim(), v.dim()) + rotation_size)));
+    scratch.clear();
+    rows = scratch.extend(static_cast<std::size_t>(room * ((std::max)(k.dim(), v.dim()) + rotation_size)));
   }
 };
 
@@ -164,7 +166,7 @@ class kv_pool {
       if (k_view.tokens() == 0) return;
       if (at(block).tokens.count == 0) open(block, first_index);
       detail::kv_rows<T, typename decltype(k_view)::element_type, typename decltype(v_view)::element_type> rows(
-          k_view, v_view, tokens, encoding);
+          k_view, v_view, tokens, encoding, scratch_);
       write(block, at(block).tokens.count, rows, 0, 0, k_view.tokens());
       remember(encoding, tokens);
       publish(block, tokens, 0, 0, k_view.tokens());
@@ -235,6 +237,9 @@ class kv_pool {
     return check_fingerprint(encoding);
   }
 
+  /// What tokens pass through on their way into blocks; kept, so that appending allocates nothing.
+  detail::number_list<real>& scratch() noexcept { return scratch_; }
+
   /// Makes a block ready for the token `first_index` of a sequence.
   void open(index_t block, index_t first_index) noexcept {
     detail::kv_block<T>& opened = at(block);
@@ -252,7 +257,7 @@ class kv_pool {
     detail::kv_block<T>& to = at(block);
     const bool turns = from.policy.rotation != nullptr;
     const index_t head_dim = shape_.head_dim, value_dim = shape_.value_dim, size = from.rotation_size;
-    real* rows = from.scratch.data();
+    real* rows = from.rows;
     real* rotations = rows + from.room * (std::max)(head_dim, value_dim);
     for (index_t j = 0; j < n && turns; ++j)
       detail::prepare_rotation_of(from.policy, from.rotation, from.tokens, row, first + j, token_role::key,
@@ -262,9 +267,7 @@ class kv_pool {
       T* values = keys + layout().key_elements();
       for (index_t j = 0; j < n; ++j) {
         simd::load_row(from.k.row(row, h, first + j), head_dim, rows + j * head_dim);
-        if (turns)
-          from.policy.rotation->apply(from.policy.encoding, from.rotation, rotations + j * size, h,
-                                      rows + j * head_dim);
+        if (turns) from.policy.rotate(from.rotation, rotations + j * size, h, rows + j * head_dim);
       }
       detail::pack_keys(rows, head_dim, n, slot, head_dim, keys);
       bool finite = true;
@@ -345,6 +348,7 @@ class kv_pool {
 
   kv_pool_shape shape_;
   std::vector<detail::kv_block<T>> blocks_;
+  detail::number_list<real> scratch_;
   index_t tokens_ = 0, fractional_blocks_ = 0;
   std::uint64_t fingerprint_ = 0;
   bool has_fingerprint_ = false, has_documents_ = false;

@@ -210,8 +210,7 @@ class plain_keys {
       for (index_t j = 0; j < place.count; ++j) {
         Real* row = rows + j * head_dim;
         load(k.row(place.batch, kv_head, place.first + j), head_dim, row);
-        if (rotates)
-          encoding.rotation->apply(encoding.encoding, rotation(), rotations + j * rotation_size(), kv_head, row);
+        if (rotates) encoding.rotate(rotation(), rotations + j * rotation_size(), kv_head, row);
       }
       pack_keys(rows, head_dim, place.count, 0, head_dim, to);
     }

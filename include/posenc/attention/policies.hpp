@@ -30,8 +30,11 @@ template <class Real>
 struct rotation_functions {
   index_t (*size)(const void*, const rotation_shape&);
   void (*prepare)(const void*, const rotation_shape&, position_span, rotation_use, Real* row);
-  void (*apply)(const void*, const rotation_shape&, const Real* row, index_t kv_head, Real* x);
+  /// Turns the `heads` rows at x, `stride` apart: of one token, with one KV head.
+  void (*apply)(const void*, const rotation_shape&, const Real* row, index_t kv_head, Real* x, index_t heads,
+                index_t stride);
   bool turns_keys;
+  bool heads_alike;  ///< all heads of a token turn by the same
 };
 
 /// An encoding may say that it turns queries only: see rotated_keys.
@@ -46,10 +49,16 @@ inline constexpr rotation_functions<Real> rotation_functions_of{
     [](const void* e, const rotation_shape& shape, position_span position, rotation_use use, Real* row) {
       static_cast<const E*>(e)->prepare_rotation(shape, position, use, row);
     },
-    [](const void* e, const rotation_shape& shape, const Real* row, index_t kv_head, Real* x) {
-      static_cast<const E*>(e)->apply_rotation(shape, row, kv_head, x);
+    [](const void* e, const rotation_shape& shape, const Real* row, index_t kv_head, Real* x, index_t heads,
+       index_t stride) {
+      const E& encoding = *static_cast<const E*>(e);
+      if constexpr (has_rotate_heads<E, Real, Real, Real>) {
+        encoding.rotate_heads(shape, row, heads, static_cast<const Real*>(x), stride, x, stride);
+      } else {
+        for (index_t h = 0; h < heads; ++h) encoding.apply_rotation(shape, row, kv_head, x + h * stride);
+      }
     },
-    !leaves_keys<E>};
+    !leaves_keys<E>, has_rotate_heads<E, Real, Real, Real>};
 
 // ---- bias ----
 
@@ -76,7 +85,8 @@ POSENC_NOINLINE void add_bias(const E& e, Real* scores, index_t row_stride, cons
     for (index_t j = 0; j < block_keys; j += together * lanes) {
       simd::vec<Real> sum[together];
       simd::unroll<together>([&](auto i) POSENC_INLINE_LAMBDA {
-        const score_keys<Real, Consecutive> some(keys.positions + j + i * lanes, block_keys, query.position);
+        const score_keys<Real, Consecutive> some(keys.positions, block_keys, query.position,
+                                                 static_cast<int>(j + i * lanes));
         sum[i] = simd::load(row + j + i * lanes) + simd::vec<Real>(e.bias(some, query.head));
       });
       simd::unroll<together>([&](auto i) POSENC_INLINE_LAMBDA { simd::store(row + j + i * lanes, sum[i]); });
@@ -113,6 +123,11 @@ struct encoding_policy {
   const void* encoding = nullptr;
   const rotation_functions<Real>* rotation = nullptr;
   const bias_functions<Real>* bias = nullptr;
+
+  void rotate(const rotation_shape& shape, const Real* row, index_t kv_head, Real* x, index_t heads = 1,
+              index_t stride = 0) const {
+    rotation->apply(encoding, shape, row, kv_head, x, heads, stride);
+  }
 };
 
 /// Prepares the rotation of one token as a query or a key.

@@ -127,8 +127,7 @@ POSENC_NOINLINE void softmax_step(Real* scores, index_t stride, index_t rows, in
     const vec<Real> after = (simd::max)(simd::load(state.rescale + r), before);
     // Of a row that has seen nothing yet there is nothing to rescale, and its maximum is too low to take differences.
     const auto empty = sum == vec<Real>(Real{0});
-    const vec<Real> rescale =
-        simd::select(empty, vec<Real>(Real{0}), softmax_weight(simd::select(empty, after, before), after));
+    const vec<Real> rescale = softmax_weight(simd::select(empty, after, before), after);
     simd::store(state.largest + r, after);
     simd::store(state.rescale + r, rescale);
     simd::store(state.sum + r, sum * rescale);

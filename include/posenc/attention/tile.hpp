@@ -101,18 +101,23 @@ class tile_runner {
     const index_t size = call_.rotation_size();
     const Real* rotations = call_.encoding.rotation == nullptr ? nullptr : rotations_of(sequence, job, size);
     const simd::vec<Real> scale(call_.softcap > 0 ? call_.scale / call_.softcap : call_.scale);
-    for (index_t r = 0; r < job.rows; ++r) {
-      const tile_row& row = scratch_.rows[r];
-      Real* to = scratch_.queries + r * scratch_.query_stride;
-      call_.load_q(call_.q.row(sequence.batch, row.head, row.query), call_.head_dim, to);
-      if (call_.encoding.rotation != nullptr) {
-        const index_t query = (job.first_row + r) / group - first_query;
-        call_.encoding.rotation->apply(call_.encoding.encoding, call_.rotation(), rotations + query * size, kv_head,
-                                       to);
+    const index_t stride = scratch_.query_stride;
+    for (index_t first = 0, end = 0; first < job.rows; first = end) {
+      // The heads of one query turn together.
+      const index_t query = (job.first_row + first) / group, last = (query + 1) * group - job.first_row;
+      end = last < job.rows ? last : job.rows;
+      Real* rows = scratch_.queries + first * stride;
+      for (index_t r = first; r < end; ++r) {
+        const tile_row& row = scratch_.rows[r];
+        call_.load_q(call_.q.row(sequence.batch, row.head, row.query), call_.head_dim, scratch_.queries + r * stride);
       }
-      for (index_t d = call_.head_dim; d < scratch_.query_stride; ++d) to[d] = 0;
-      for (index_t d = 0; d < scratch_.query_stride; d += simd::vec<Real>::lanes)
-        simd::store(to + d, simd::load(to + d) * scale);
+      if (rotations != nullptr)
+        call_.encoding.rotate(call_.rotation(), rotations + (query - first_query) * size, kv_head, rows, end - first,
+                              stride);
+      for (Real* to = rows; to < rows + (end - first) * stride; to += stride) {
+        for (index_t d = call_.head_dim; d < stride; ++d) to[d] = 0;
+        for (index_t d = 0; d < stride; d += simd::vec<Real>::lanes) simd::store(to + d, simd::load(to + d) * scale);
+      }
     }
   }
 

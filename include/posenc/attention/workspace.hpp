@@ -3,6 +3,7 @@
 #define POSENC_ATTENTION_WORKSPACE_HPP
 
 #include <cstddef>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -42,7 +43,7 @@ aligned_array<T> make_aligned_array(index_t n) {
       static_cast<T*>(::operator new(static_cast<std::size_t>(n) * sizeof(T), aligned_delete::alignment)));
 }
 
-/// Growing memory, at a multiple of 64 bytes. What was there is lost when it grows.
+/// Growing memory, at a multiple of 64 bytes. It grows by half at least, so that slowly growing needs do not allocate each time.
 class growing_buffer {
  public:
   growing_buffer() = default;
@@ -55,13 +56,19 @@ class growing_buffer {
   }
   ~growing_buffer() { aligned_delete{}(data_); }
 
-  std::byte* reserve(index_t bytes) {
-    if (bytes > size_) {
+  /// Room for so many bytes, of which the first `kept` stay as they are.
+  std::byte* reserve(index_t bytes, index_t kept = 0) {
+    if (bytes <= size_) return data_;
+    const index_t room = bytes > size_ + size_ / 2 ? bytes : size_ + size_ / 2;
+    if (kept == 0) {
       aligned_delete{}(std::exchange(data_, nullptr));
       size_ = 0;
-      data_ = static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), aligned_delete::alignment));
-      size_ = bytes;
     }
+    auto* const grown =
+        static_cast<std::byte*>(::operator new(static_cast<std::size_t>(room), aligned_delete::alignment));
+    if (kept > 0) std::memcpy(grown, data_, static_cast<std::size_t>(kept));
+    aligned_delete{}(std::exchange(data_, grown));
+    size_ = room;
     return data_;
   }
   index_t size() const noexcept { return size_; }
@@ -73,19 +80,25 @@ class growing_buffer {
 
 }  // namespace detail
 
-/// Memory that attention works in. Passed from call to call, it grows to the largest need and is then reused, so that
-/// decoding does not allocate. One workspace serves one call at a time.
+/// Memory that attention works in. Passed from call to call, it grows to the largest need and is then reused. With room for
+/// the largest call from the start (`workspace_size` says how much that is), no call allocates. One workspace serves one
+/// call at a time.
 class workspace {
  public:
-  /// Bytes held.
-  index_t size() const noexcept { return sequences_.size() + tiles_.size(); }
+  workspace() = default;
+  /// Holds so many bytes from the start.
+  explicit workspace(index_t bytes) { reserve(bytes); }
 
-  /// For the library: the list of sequences, which decides how much the rest needs, and the rest.
-  std::byte* reserve_sequences(index_t bytes) { return sequences_.reserve(bytes); }
-  std::byte* reserve_tiles(index_t bytes) { return tiles_.reserve(bytes); }
+  /// Makes it hold so many bytes at least.
+  void reserve(index_t bytes) { bytes_.reserve(bytes); }
+  /// Bytes held.
+  index_t size() const noexcept { return bytes_.size(); }
+
+  /// For the library: so many bytes, of which the first `kept` are as they were.
+  std::byte* take(index_t bytes, index_t kept = 0) { return bytes_.reserve(bytes, kept); }
 
  private:
-  detail::growing_buffer sequences_, tiles_;
+  detail::growing_buffer bytes_;
 };
 
 namespace detail {

@@ -19,8 +19,8 @@ struct workspace_shape {
   bool cached = false;      ///< keys are in a `kv_cache`, which holds k_tokens
 };
 
-/// Bytes that a `workspace` grows to at most for a call of this shape, for keys and values of type T (double or anything
-/// else). It is the sum of
+/// Bytes of a `workspace` that a call of this shape allocates nothing with, for keys and values of type T (double or anything
+/// else), for up to 2^40 tokens. One that calls let grow may hold half as much again. It is the sum of
 ///
 ///   the packed keys and values, unless they are cached:  blocks * packed_heads * 64 * (head_dim + padded value_dim) numbers,
 ///                                                        1.5 times as much with a matrix unit (see `attention`), which
@@ -43,6 +43,7 @@ index_t workspace_size(const workspace_shape& shape, const E& encoding) {
   const index_t value_dim = shape.value_dim == 0 ? shape.head_dim : shape.value_dim;
   const index_t blocks = shape.k_tokens / block_keys + shape.sequences;
   const index_t group = shape.kv_heads < 1 ? 1 : shape.heads / shape.kv_heads;
+  const index_t concurrency = shape.concurrency < 1 ? 1 : shape.concurrency;
   constexpr index_t size = sizeof(real), slack = 64;  // of a piece's alignment
 
   detail::attention_call<real> call;
@@ -65,7 +66,7 @@ index_t workspace_size(const workspace_shape& shape, const E& encoding) {
   } else {
     bytes += blocks * (static_cast<index_t>(sizeof(detail::key_tokens)) + shape.axes * block_keys * 8) + 2 * slack;
     const index_t jobs = detail::ceil_div(shape.q_tokens * group, detail::tile_rows);
-    const index_t heads = detail::heads_at_a_time(jobs, shape.kv_heads, shape.concurrency);
+    const index_t heads = detail::heads_at_a_time(jobs, shape.kv_heads, concurrency);
     const auto packed = [&](index_t n) {
       return blocks * n * ((call.keys.split ? parts : numbers) * size + 16) + 5 * slack;
     };
@@ -74,7 +75,7 @@ index_t workspace_size(const workspace_shape& shape, const E& encoding) {
     const index_t fewer = heads < shape.kv_heads ? heads : shape.kv_heads - 1;
     const index_t most_heads = packed(heads), less = fewer < 1 ? 0 : packed(fewer) + rotations;
     bytes += most_heads > less ? most_heads : less;
-    const index_t packers = shape.concurrency < blocks ? shape.concurrency : blocks;
+    const index_t packers = concurrency < blocks ? concurrency : blocks;
     bytes += packers * (block_keys * (widest + rotation) + (call.keys.split ? numbers : 0)) * size + slack;
     call.keys.scratch_elements = numbers + block_keys * widest + parts;
   }
@@ -90,7 +91,7 @@ index_t workspace_size(const workspace_shape& shape, const E& encoding) {
   detail::tile_scratch<real> scratch;
   scratch.take(counter, call, shape.axes);
   const index_t tasks = (tiles + ranges) * shape.kv_heads;
-  const index_t workers = shape.concurrency < tasks ? shape.concurrency : tasks;
+  const index_t workers = concurrency < tasks ? concurrency : tasks;
   return bytes + slack + workers * (counter.used() + static_cast<index_t>(sizeof scratch));
 }
 

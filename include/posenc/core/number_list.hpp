@@ -94,6 +94,9 @@ class number_list {
   const T* begin() const noexcept { return data(); }
   const T* end() const noexcept { return data() + size(); }
 
+  /// Memory is kept.
+  void clear() noexcept { bytes_.clear(); }
+
   std::span<const T> view() const noexcept { return {data(), size()}; }
 
   /// The first of `count` more, all zero.

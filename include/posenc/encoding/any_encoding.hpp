@@ -48,7 +48,7 @@ class any_encoding {
   template <class Real>
   void apply_rotation(rotation_shape shape, const Real* row, index_t kv_head, Real* x) const {
     const auto policy = erased<Real>();
-    if (policy.rotation != nullptr) policy.rotation->apply(policy.encoding, shape, row, kv_head, x);
+    if (policy.rotation != nullptr) policy.rotate(shape, row, kv_head, x);
   }
   dim_range rotated_dims(rotation_shape shape) const { return extra_->rotated_dims(held_.get(), shape); }
 

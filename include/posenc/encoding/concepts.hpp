@@ -125,6 +125,14 @@ concept has_apply_rotation =
       e.apply_rotation(s, rd, h, d);
     };
 
+/// `template <class Real, class In, class Out> void rotate_heads(posenc::rotation_shape, const Real* row, posenc::index_t
+/// heads, const In* in, posenc::index_t in_stride, Out* out, posenc::index_t out_stride) const`: an encoding that turns
+/// all heads of a token alike may have this faster way for any element type. It leaves all but `rotated_dims` alone.
+template <class E, class Real, class In, class Out>
+concept has_rotate_heads = requires(const E& e, rotation_shape s, const Real* row, index_t n, const In* in, Out* out) {
+  e.rotate_heads(s, row, n, in, n, out, n);
+};
+
 /// `template <class Keys> auto bias(const Keys& keys, posenc::index_t head) const`: what is added to the scores of one
 /// query of a (query) head, as a Keys::value_type; see `score_keys`.
 template <class E>

@@ -20,14 +20,6 @@
 /// for all its heads, of queries and keys.
 namespace posenc::inline POSENC_ABI::detail {
 
-/// `template <class Real, class In, class Out> void rotate_heads(posenc::rotation_shape, const Real* row, posenc::index_t
-/// heads, const In* in, posenc::index_t in_stride, Out* out, posenc::index_t out_stride) const`: an encoding that turns
-/// all heads of a token alike may have this faster way for any element type. It leaves all but `rotated_dims` alone.
-template <class E, class Real, class In, class Out>
-concept has_rotate_heads = requires(const E& e, rotation_shape s, const Real* row, index_t n, const In* in, Out* out) {
-  e.rotate_heads(s, row, n, in, n, out, n);
-};
-
 /// One that also has the choice of a `store_mode`, and is told where the heads of the next token begin.
 template <class E, class Real, class In, class Out>
 concept has_streaming_heads =

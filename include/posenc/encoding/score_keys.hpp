@@ -14,7 +14,7 @@ inline constexpr index_t block_keys = 64;
 
 /// A table over whole-number distances from `low` to `high`, for `score_keys::lookup`. Farther distances read the ends.
 /// `values` points at the entry of `low`; `block_keys` entries before it repeat the first and as many after the entry of
-/// `high` the last, so that a vector of neighbouring distances is one load.
+/// `high` the last, so that a vector of neighbouring distances is one load, and a block's are next to each other.
 template <class Real>
 struct distance_table {
   const Real* values;
@@ -31,29 +31,29 @@ class score_keys {
   using value_type = simd::vec<Real>;
   static constexpr int lanes = value_type::lanes;
 
-  /// `key_positions` points at the position of the first key on axis 0, those of the next axis lie `axis_stride` after;
-  /// `query_position` at the query's, one number an axis. Both outlive the object.
-  score_keys(const double* key_positions, index_t axis_stride, const double* query_position) noexcept
-      : keys_(key_positions), query_(query_position), axis_stride_(axis_stride) {}
+  /// The keys `first` and following of at most `block_keys`. `key_positions` points at the position of key 0 on axis 0, those
+  /// of the next axis lie `axis_stride` after; `query_position` at the query's, one number an axis. Both outlive the object.
+  score_keys(const double* key_positions, index_t axis_stride, const double* query_position, int first = 0) noexcept
+      : keys_(key_positions), query_(query_position), axis_stride_(axis_stride), first_(first) {}
 
   /// Key position - query position. The difference is formed in double and rounded once.
   POSENC_ALWAYS_INLINE value_type distance(index_t axis = 0) const noexcept {
     const double* keys = keys_ + axis * axis_stride_;
     if constexpr (Consecutive) {
-      // Where the first distance is held as it is, the sums are what is rounded; else (fractions, far keys) they would be
-      // rounded twice.
-      const double first = keys[0] - query_[axis];
-      const auto held = static_cast<Real>(first);
-      if (static_cast<double>(held) == first) [[likely]]
-        return value_type(held) + simd::iota<Real>();
+      // Where the distance of key 0 is held as it is, the sums are what is rounded; else (fractions, far keys) they would be
+      // rounded twice. Vectors of one block share it.
+      const double distance = keys[0] - query_[axis];
+      const auto held = static_cast<Real>(distance);
+      if (static_cast<double>(held) == distance) [[likely]]
+        return value_type(held) + (simd::iota<Real>() + value_type(static_cast<Real>(first_)));
     }
     Real values[lanes];
-    for (int i = 0; i < lanes; ++i) values[i] = static_cast<Real>(keys[i] - query_[axis]);
+    for (int i = 0; i < lanes; ++i) values[i] = static_cast<Real>(keys[first_ + i] - query_[axis]);
     return simd::load(values);
   }
 
   double query_position(index_t axis = 0) const noexcept { return query_[axis]; }
-  double key_position(int lane, index_t axis = 0) const noexcept { return keys_[axis * axis_stride_ + lane]; }
+  double key_position(int lane, index_t axis = 0) const noexcept { return keys_[axis * axis_stride_ + first_ + lane]; }
 
   /// f(distance) for each key, one after another: for functions that have no vector form. f: double -> double.
   template <class F>
@@ -67,12 +67,12 @@ class score_keys {
   POSENC_ALWAYS_INLINE value_type lookup(const distance_table<Real>& table, index_t axis = 0) const noexcept {
     const double* keys = keys_ + axis * axis_stride_;
     if constexpr (Consecutive) {
-      return simd::load(table.values + clamp(keys[0] - query_[axis], table.low - block_keys, table.high + 1) -
-                        table.low);
+      return simd::load(table.values + first_ +
+                        (clamp(keys[0] - query_[axis], table.low - block_keys, table.high + 1) - table.low));
     } else {
       Real values[lanes];
       for (int i = 0; i < lanes; ++i)
-        values[i] = table.values[clamp(keys[i] - query_[axis], table.low, table.high) - table.low];
+        values[i] = table.values[clamp(keys[first_ + i] - query_[axis], table.low, table.high) - table.low];
       return simd::load(values);
     }
   }
@@ -86,6 +86,7 @@ class score_keys {
   const double* keys_;
   const double* query_;
   index_t axis_stride_;
+  int first_;
 };
 
 }  // namespace posenc::inline POSENC_ABI
