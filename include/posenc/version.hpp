@@ -11,8 +11,9 @@
 /// units that are compiled for different instruction sets or floating-point modes share no symbol.
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__) && defined(__FMA__)
 #define POSENC_ISA_AVX512 1
-#if defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__AVX512BF16__) && defined(__x86_64__) && \
-    defined(__linux__) && !defined(POSENC_NO_AMX)
+// Clang 14 has names of its own.
+#if ((defined(__AMX_TILE__) && defined(__AMX_BF16__)) || (defined(__AMXTILE__) && defined(__AMXBF16__))) && \
+    defined(__AVX512BF16__) && defined(__x86_64__) && defined(__linux__) && !defined(POSENC_NO_AMX)
 #define POSENC_ISA_AMX 1
 #define POSENC_ISA avx512amx
 #elif defined(__AVX512BF16__)

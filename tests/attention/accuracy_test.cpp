@@ -77,6 +77,45 @@ INSTANTIATE_TEST_SUITE_P(Scores, FloatAccuracy,
                                          accuracy_case{2, 100, 128}, accuracy_case{4, 100, 64},
                                          accuracy_case{8, 100, 128}, accuracy_case{20, 100, 96}));
 
+// Scores below 3 that are differences of products of thousands: the size of the products counts.
+TEST(FloatAccuracyOfCancellingScores, IsWithinTheDocumentedBound) {
+  constexpr index_t tokens = 128, head_dim = 64;
+  for (const float size : {1.0f, 100.0f, 1000.0f}) {
+    attention_test::random_engine random(19);
+    const auto q = attention_test::random_buffer<float>(random, 1, 1, tokens, head_dim),
+               k = attention_test::random_buffer<float>(random, 1, 1, tokens, head_dim),
+               v = attention_test::random_buffer<float>(random, 1, 1, tokens, head_dim);
+    double largest_value = 0, largest_sum = 0;
+    for (index_t t = 0; t < tokens; ++t) {
+      q.view(0, 0, t, 5) = size;
+      q.view(0, 0, t, 6) = -size;
+      k.view(0, 0, t, 5) += 10;
+      k.view(0, 0, t, 6) = k.view(0, 0, t, 5) + k.view(0, 0, t, 6) / size;
+    }
+    for (index_t i = 0; i < tokens; ++i)
+      for (index_t j = 0; j <= i; ++j) {
+        double sum = 0;
+        for (index_t d = 0; d < head_dim; ++d) {
+          sum += std::fabs(double(q.view(0, 0, i, d)) * double(k.view(0, 0, j, d))) / 8;
+          largest_value = std::max(largest_value, std::fabs(double(v.view(0, 0, i, d))));
+        }
+        largest_sum = std::max(largest_sum, sum);
+      }
+    const auto out = attention_test::make_buffer<float>(1, 1, tokens, head_dim);
+    const auto exact = attention_test::make_buffer<double>(1, 1, tokens, head_dim);
+    posenc::attention(q.view, k.view, v.view, out.view, posenc::token_range(tokens), posenc::nope{}, posenc::causal{});
+    posenc::testing::attention(q.view, k.view, v.view, exact.view, posenc::token_range(tokens), posenc::nope{},
+                               posenc::causal{});
+    double worst = 0;
+    out.for_each([&](index_t b, index_t h, index_t t, index_t d) {
+      worst = std::max(worst, std::fabs(double(out.view(b, h, t, d)) - exact.view(b, h, t, d)));
+    });
+    EXPECT_LE(worst / largest_value, 2.5e-7 * std::max(8.0, largest_sum)) << size;
+    RecordProperty("error_over_bound_" + std::to_string(int(size)),
+                   std::to_string(worst / largest_value / (2.5e-7 * std::max(8.0, largest_sum))));
+  }
+}
+
 // 8192 keys, and queries from everywhere among them: sums over many keys do not add up errors.
 TEST(FloatAccuracyOfLongContexts, IsWithinTwoMillionthsOfTheLargestValue) {
   constexpr index_t keys = 8192, queries = 33, head_dim = 64;

@@ -79,6 +79,37 @@ TEST(OwnMask, PerHeadClassifierInAGroup) {
   }
 }
 
+/// Causal, and calls the library again on the same thread.
+struct calls_attention {
+  const buffer<float>* q;
+  const buffer<float>* k;
+  const buffer<float>* v;
+  const buffer<float>* out;
+
+  bool visible(const token& query, const token& key) const {
+    if (query.index % 16 == 0 && key.index == 0)
+      posenc::attention(q->view, k->view, v->view, out->view, token_range(q->view.tokens()), posenc::nope{},
+                        posenc::causal{});
+    return key.order <= query.order;
+  }
+  visibility classify(const token_block&, const token_block&) const { return visibility::some; }
+};
+
+// Registers that a call uses, a matrix unit's too, are not left changed by a call in the middle of it.
+TEST(OwnMask, MayCallAttention) {
+  constexpr index_t tokens = 70, dim = 32;
+  attention_test::random_engine random(10);
+  const auto q = random_buffer<float>(random, 1, 2, tokens, dim), k = random_buffer<float>(random, 1, 1, tokens, dim),
+             v = random_buffer<float>(random, 1, 1, tokens, dim);
+  const auto out = make_buffer<float>(1, 2, tokens, dim), inner = make_buffer<float>(1, 2, tokens, dim),
+             expected = make_buffer<float>(1, 2, tokens, dim);
+  posenc::attention(q.view, k.view, v.view, expected.view, token_range(tokens), posenc::nope{}, posenc::causal{});
+  posenc::attention(q.view, k.view, v.view, out.view, token_range(tokens), posenc::nope{},
+                    calls_attention{&q, &k, &v, &inner});
+  EXPECT_EQ(out.numbers(), expected.numbers());
+  EXPECT_EQ(inner.numbers(), expected.numbers());
+}
+
 // What a predicate gets to know of both tokens.
 TEST(OwnMask, PredicateSeesWholeTokens) {
   constexpr index_t batch = 2, heads = 4, kv_heads = 2, q_len = 3, kv_len = 70, axes = 2;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <posenc/simd/matrix.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <random>
@@ -98,15 +99,24 @@ TEST(FloatParts, AreStoredSideBySideOrInPairs) {
   EXPECT_EQ(b_again, b);
 }
 
-TEST(LargestMagnitude, OfEveryLane) {
-  std::vector<float> x(4 * lanes, 1.0f);
+TEST(MagnitudeRange, OfEveryLane) {
+  std::vector<float> x(4 * lanes, -1.0f);
+  const std::uint32_t one = bits(1.0f);
   for (std::size_t i = 0; i < x.size(); ++i)
-    for (const std::uint32_t largest : {0xc000'0000u, 0x7f80'0000u, 0xff80'0000u, 0x7fc0'0000u}) {
-      x[i] = number<float>(largest);
-      EXPECT_EQ(simd::largest_magnitude(x.data(), static_cast<index_t>(x.size())), largest & 0x7fff'ffffu);
-      x[i] = 1.0f;
+    for (const std::uint32_t other :
+         {0u, 0x8000'0000u, 1u, 0x8000'0001u, 0x3f00'0000u, 0xc000'0000u, 0x7f80'0000u, 0xff80'0000u, 0x7fc0'0000u}) {
+      x[i] = number<float>(other);
+      simd::magnitude_range seen;
+      seen.see(x.data(), static_cast<index_t>(lanes));
+      seen.see(x.data() + lanes, static_cast<index_t>(x.size() - lanes));
+      const std::uint32_t magnitude = other & 0x7fff'ffffu;
+      EXPECT_EQ(seen.largest(), std::max(magnitude, one)) << std::hex << other;
+      EXPECT_EQ(seen.smallest(), magnitude == 0 ? one : std::min(magnitude, one)) << std::hex << other;
+      x[i] = -1.0f;
     }
-  EXPECT_EQ(simd::largest_magnitude(x.data(), 0), 0u);
+  const simd::magnitude_range none;
+  EXPECT_EQ(none.largest(), 0u);
+  EXPECT_EQ(none.smallest(), ~0u);
 }
 
 TEST(BitsSeen, InEveryLaneOfBoth) {
@@ -132,7 +142,7 @@ struct operands {
   /// b as the unit reads it.
   std::uint16_t& b_at(std::size_t k, std::size_t j) { return b[k / 2 * 32 + 2 * j + k % 2]; }
   void multiply() {
-    const simd::matrix_session session(true);
+    const simd::matrix_session session;
     simd::load_matrix<0>(sums.data(), 16);
     simd::load_matrix<1>(a.data(), 32);
     simd::load_matrix<2>(b.data(), 32);
@@ -171,7 +181,7 @@ TEST_F(MatrixUnit, MultipliesAndAdds) {
 TEST_F(MatrixUnit, ClearsAndLeavesOtherMemoryAlone) {
   std::vector<float> memory(18 * 20, 3.0f);
   {
-    const simd::matrix_session session(true);
+    const simd::matrix_session session;
     simd::load_matrix<5>(memory.data(), 16);
     simd::clear_matrix<5>();
     simd::store_matrix<5>(memory.data() + 20 + 2, 20);

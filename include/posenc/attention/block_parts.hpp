@@ -45,12 +45,11 @@ constexpr parts_layout parts_layout_of(const kv_layout<T>& layout) noexcept {
   return {layout.head_dim, layout.padded_value_dim()};
 }
 
-/// Whether parts do for floats with this largest magnitude. Infinities and NaN have none; products of larger numbers might
-/// overflow on the way to a sum that does not; the low parts of small ones may be lost, up to 2^-126: too much for values if
-/// all are small.
-inline bool parts_do(std::uint32_t largest, bool small_ones) noexcept {
+/// Whether parts do for all these floats. Infinities and NaN have none; products of larger numbers might overflow on the way
+/// to a sum that does not; those of smaller ones are lost below 2^-126, and what is cut off of their low parts with them.
+inline bool parts_do(const simd::magnitude_range& seen) noexcept {
   constexpr auto most = std::bit_cast<std::uint32_t>(0x1p60f), least = std::bit_cast<std::uint32_t>(0x1p-60f);
-  return largest <= most && (small_ones || largest == 0 || largest >= least);
+  return seen.largest() <= most && seen.smallest() >= least;
 }
 
 /// Counts the parts that are not 0 in all of some floats.
@@ -128,10 +127,13 @@ POSENC_NOINLINE inline split_parts split_block(const parts_layout& layout, const
 template <class Real>
 split_parts split_if_parts_do(const kv_layout<Real>& layout, const Real* keys, const Real* values,
                               Real* parts) noexcept {
-  if constexpr (std::is_same_v<Real, float>)
-    if (parts_do(simd::largest_magnitude(keys, layout.key_elements()), true) &&
-        parts_do(simd::largest_magnitude(values, layout.value_elements()), false))
+  if constexpr (std::is_same_v<Real, float>) {
+    simd::magnitude_range seen;
+    seen.see(keys, layout.key_elements());
+    seen.see(values, layout.value_elements());
+    if (parts_do(seen))
       return split_block(parts_layout_of(layout), keys, values, reinterpret_cast<std::uint16_t*>(parts));
+  }
   return {0, 0};
 }
 

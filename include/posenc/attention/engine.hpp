@@ -92,7 +92,6 @@ class attention_engine {
     const index_t tasks = job_count_ * count;
     std::atomic<index_t> next{0};
     executor.parallel_for(workers_ < tasks ? workers_ : tasks, [&](index_t worker) {
-      const matrix_use use(call_.keys.split);
       tile_runner<Real> runner(call_, scratch_[worker]);
       for (index_t task = next.fetch_add(1); task < tasks; task = next.fetch_add(1))
         run_tile(runner, scratch_[worker], jobs_[order_[task / count]], first + task % count);

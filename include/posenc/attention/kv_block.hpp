@@ -142,14 +142,14 @@ void pack_value(const Real* row, index_t slot, const kv_layout<T>& layout, T* va
   }
 }
 
-/// Zeroes the slots from `count` on.
+/// Zeroes slots [first, end).
 template <class T>
-void clear_slots(index_t count, const kv_layout<T>& layout, T* keys, T* values) noexcept {
-  if (count == block_keys) return;
+void clear_slots(index_t first, index_t end, const kv_layout<T>& layout, T* keys, T* values) noexcept {
+  if (first == end) return;
   for (index_t d = 0; d < layout.head_dim; ++d)
-    for (index_t j = count; j < block_keys; ++j) keys[layout.key_index(j, d)] = T(0);
+    for (index_t j = first; j < end; ++j) keys[layout.key_index(j, d)] = T(0);
   for (index_t d = 0; d < layout.padded_value_dim(); d += kv_layout<T>::width)
-    for (index_t j = count; j < block_keys; ++j)
+    for (index_t j = first; j < end; ++j)
       for (index_t c = 0; c < kv_layout<T>::width; ++c) values[layout.value_index(j, d) + c] = T(0);
 }
 

@@ -313,7 +313,7 @@ class kv_pool {
     for (index_t h = 0; h < shape_.kv_heads; ++h) {
       T* keys = target.data.get() + h * layout().elements();
       T* values = keys + layout().key_elements();
-      detail::clear_slots(count, layout(), keys, values);
+      detail::clear_slots(count, block_keys, layout(), keys, values);
       target.finite[static_cast<std::size_t>(h)] = detail::all_finite(values, layout().value_elements()) ? 1 : 0;
       target.longest[static_cast<std::size_t>(h)] =
           count == block_keys ? source.longest[static_cast<std::size_t>(h)] : -1;

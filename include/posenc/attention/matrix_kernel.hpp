@@ -26,15 +26,6 @@ bool uses_matrix_unit(index_t head_dim, index_t value_dim) noexcept {
   return false;
 }
 
-/// Makes a matrix unit ready for this thread, for as long as it lives.
-#if defined(POSENC_ISA_AMX)
-using matrix_use = simd::matrix_session;
-#else
-struct matrix_use {
-  explicit matrix_use(bool) noexcept {}
-};
-#endif
-
 /// The kernels for split blocks; null without a matrix unit, or for doubles.
 template <class Real>
 const block_kernels<Real>* matrix_kernels() noexcept {
@@ -148,6 +139,7 @@ inline void matrix_scores(const query_rows<float>& queries, const std::uint64_t*
   constexpr index_t side = parts_layout::side;
   const index_t steps = parts_layout{depth, 0}.key_steps(), group = steps * parts_layout::squares;
   const auto* keys = static_cast<const std::uint16_t*>(block.keys);
+  const simd::matrix_session session;
   for_square_rows(rows, [&](index_t r, index_t here, index_t squares) {
     const std::uint64_t seen = seen_by_any(bits + r * chunk_blocks, here);
     if (seen == 0) return;
@@ -165,6 +157,7 @@ inline void matrix_values(const float* weights, index_t weight_stride, const std
                           const float* rescale, float* out, index_t out_stride, std::uint16_t* work) noexcept {
   constexpr index_t side = parts_layout::side, piece = parts_layout::block_steps, group = piece * parts_layout::squares;
   const index_t steps = blocks * piece;
+  const simd::matrix_session session;
   int parts = 1;
   for (index_t b = 0; b < blocks; ++b) parts = chunk[b].parts.values > parts ? chunk[b].parts.values : parts;
   for_square_rows(rows, [&](index_t r, index_t here, index_t squares) {

@@ -215,14 +215,20 @@ class plain_keys {
       pack_keys(rows, head_dim, place.count, 0, head_dim, to);
     }
     bool finite = true;
+    const key_tokens& described = key_tokens_[block];
     for (index_t j = 0; j < place.count; ++j) {
+      // Nobody sees what padding holds; as zeros it does not say either what the block's numbers are like.
+      if (described.document[j] == -1) {
+        clear_slots(j, j + 1, layout(), to, values);
+        continue;
+      }
       const void* stored = v.row(place.batch, kv_head, place.first + j);
       if (!direct) load(stored, value_dim, rows);
       const Real* row = direct ? static_cast<const Real*>(stored) : rows;
       finite = all_finite(row, value_dim) && finite;
       pack_value(row, j, layout(), values);
     }
-    clear_slots(place.count, layout(), to, values);
+    clear_slots(place.count, block_keys, layout(), to, values);
     return finite;
   }
 

@@ -111,6 +111,9 @@ class tile_runner {
         const tile_row& row = scratch_.rows[r];
         call_.load_q(call_.q.row(sequence.batch, row.head, row.query), call_.head_dim, scratch_.queries + r * stride);
       }
+      // Nobody sees what padding holds; as zeros it does not say either what the tile's numbers are like.
+      const bool padding = scratch_.rows[first].document == -1;
+      for (index_t i = 0; padding && i < (end - first) * stride; ++i) rows[i] = 0;
       if (rotations != nullptr)
         call_.encoding.rotate(call_.rotation(), rotations + (query - first_query) * size, kv_head, rows, end - first,
                               stride);
@@ -124,7 +127,9 @@ class tile_runner {
   /// Splits the packed queries for a matrix unit, if their parts do.
   bool split_queries(index_t rows) const {
     if constexpr (std::is_same_v<Real, float>) {
-      if (!parts_do(simd::largest_magnitude(scratch_.queries, rows * scratch_.query_stride), true)) return false;
+      simd::magnitude_range seen;
+      seen.see(scratch_.queries, rows * scratch_.query_stride);
+      if (!parts_do(seen)) return false;
       const index_t steps = parts_layout{call_.head_dim, 0}.key_steps();
       split_rows_of(scratch_.queries, scratch_.query_stride, rows, 0, steps, steps, scratch_.query_parts);
       return true;

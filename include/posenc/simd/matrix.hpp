@@ -82,19 +82,34 @@ class bits_seen {
   words bits_{};
 };
 
-/// The largest magnitude of n floats, n a multiple of a register's lanes, as bits: ordered as the numbers are, infinity and
-/// then NaN last, whatever the floating-point mode.
-inline std::uint32_t largest_magnitude(const float* x, index_t n) noexcept {
-  using words = backend::vector<std::int32_t>;
-  words largest{};
-  for (index_t i = 0; i < n; i += vec<float>::lanes) {
-    const words magnitude = backend::load<words>(reinterpret_cast<const std::int32_t*>(x + i)) & 0x7fff'ffff;
-    largest = magnitude > largest ? magnitude : largest;
+/// The largest and the smallest magnitude of floats that are not 0, as bits: ordered as the numbers are, infinity and then NaN
+/// last, whatever the floating-point mode. Of none, 0 and all bits.
+class magnitude_range {
+ public:
+  /// n floats more, n a multiple of a register's lanes.
+  void see(const float* x, index_t n) noexcept {
+    for (index_t i = 0; i < n; i += vec<float>::lanes) {
+      const words magnitude = backend::load<words>(reinterpret_cast<const std::uint32_t*>(x + i)) & 0x7fff'ffffu;
+      largest_ = magnitude > largest_ ? magnitude : largest_;
+      const words below = magnitude - 1;  // of 0 it is the largest
+      smallest_ = below < smallest_ ? below : smallest_;
+    }
   }
-  std::int32_t result = 0;
-  for (int lane = 0; lane < vec<float>::lanes; ++lane) result = largest[lane] > result ? largest[lane] : result;
-  return static_cast<std::uint32_t>(result);
-}
+  std::uint32_t largest() const noexcept {
+    std::uint32_t result = 0;
+    for (int lane = 0; lane < vec<float>::lanes; ++lane) result = largest_[lane] > result ? largest_[lane] : result;
+    return result;
+  }
+  std::uint32_t smallest() const noexcept {
+    std::uint32_t result = ~0u;
+    for (int lane = 0; lane < vec<float>::lanes; ++lane) result = smallest_[lane] < result ? smallest_[lane] : result;
+    return result + (result != ~0u);
+  }
+
+ private:
+  using words = backend::vector<std::uint32_t>;
+  words largest_{}, smallest_ = ~words{};
+};
 
 /// What a register of the unit holds: matrix_side x matrix_side sums, or matrix_side rows of matrix_depth bfloat16 operands.
 inline constexpr index_t matrix_side = 16, matrix_depth = 32;
@@ -111,20 +126,13 @@ inline bool matrix_unit_allowed() noexcept {
   return allowed;
 }
 
+/// The time in which a thread uses the registers. Nothing that may use them, too, is called in it: no policy of the caller's.
 class matrix_session {
  public:
-  /// Without `use`, nothing happens.
-  explicit matrix_session(bool use) noexcept : use_(use) {
-    if (use_) backend::shape_tiles();
-  }
+  matrix_session() noexcept { backend::shape_tiles(); }
   matrix_session(const matrix_session&) = delete;
   matrix_session& operator=(const matrix_session&) = delete;
-  ~matrix_session() {
-    if (use_) backend::release_tiles();
-  }
-
- private:
-  bool use_;
+  ~matrix_session() { backend::release_tiles(); }
 };
 
 template <int Register>
