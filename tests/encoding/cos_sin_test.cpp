@@ -101,6 +101,48 @@ TYPED_TEST(CosSin, RowsOfTokensWithSeveralAxes) {
     }
 }
 
+/// A row of one number a pair in another form.
+template <class T>
+std::vector<T> in_form(const std::vector<T>& one_a_pair, cos_sin_form form) {
+  const auto pairs = static_cast<index_t>(one_a_pair.size());
+  std::vector<T> row;
+  for (index_t i = 0; i < width_of(form, pairs); ++i)
+    row.push_back(one_a_pair[static_cast<std::size_t>(pair_of(form, i, pairs))]);
+  return row;
+}
+
+// A token's row is the same, whatever the form of the tables that it is read from, and nothing is read behind them.
+TYPED_TEST(CosSin, TablesOfAllFormsGiveTheSameRow) {
+  using posenc::rotation_op;
+  const auto check = [&]<class Real>(Real, index_t pairs) {
+    const std::vector<TypeParam> c = as_elements<TypeParam>(pattern(pairs)),
+                                 s = as_elements<TypeParam>(pattern(pairs, 2));
+    for (const cos_sin_form form : forms)
+      for (const auto op : {rotation_op::rotate, rotation_op::transposed, rotation_op::inverse}) {
+        const std::vector<TypeParam> cos = in_form(c, form), sin = in_form(s, form);
+        const cos_sin_tables<TypeParam> own(cos.data(), sin.data(), 1, width_of(form, pairs),
+                                            {.rotary_dim = 2 * pairs});
+        const double position = 0;
+        std::vector<Real> row(static_cast<std::size_t>(2 * pairs + 1), Real(-7));
+        own.prepare_rotation({}, posenc::position_span(&position, 1), {posenc::token_role::key, op}, row.data());
+        for (index_t i = 0; i < pairs; ++i) {
+          const auto at = static_cast<std::size_t>(i), behind = static_cast<std::size_t>(pairs + i);
+          const double x = static_cast<double>(c[at]), y = static_cast<double>(s[at]);
+          const double size = op == rotation_op::inverse ? std::fma(x, x, y * y) : 1, bound = size == 1 ? 0 : 1e-15;
+          const double sign = op == rotation_op::rotate ? 1 : -1;
+          const auto expected_cos = static_cast<Real>(x / size), expected_sin = static_cast<Real>(sign * y / size);
+          ASSERT_NEAR(static_cast<double>(row[at]), static_cast<double>(expected_cos), bound * std::fabs(x / size));
+          ASSERT_NEAR(static_cast<double>(row[behind]), static_cast<double>(expected_sin), bound * std::fabs(y / size));
+        }
+        ASSERT_EQ(row.back(), Real(-7));
+      }
+  };
+  for (const index_t pairs : {1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 24, 33, 64}) {
+    check(float{}, pairs);
+    check(double{}, pairs);
+  }
+}
+
 template <class T, class E>
 std::vector<T> turned(const numbers& x, index_t tokens, index_t heads, index_t dim, const posenc::token_view& at,
                       const E& encoding, posenc::rotation_op op = posenc::rotation_op::rotate) {

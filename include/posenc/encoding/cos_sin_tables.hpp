@@ -3,6 +3,7 @@
 #define POSENC_ENCODING_COS_SIN_TABLES_HPP
 
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <type_traits>
 
@@ -13,6 +14,7 @@
 #include "pairing.hpp"
 #include "position_checks.hpp"
 #include "rope_kernel.hpp"
+#include "row_elements.hpp"
 
 namespace posenc::inline POSENC_ABI {
 
@@ -113,16 +115,19 @@ class cos_sin_tables {
     read(cos_ + r * options_.row_stride, row);
     read(sin_ + r * options_.row_stride, sines);
     if (use.op == rotation_op::rotate) return;
-    for (index_t i = 0; i < pairs; ++i) {
-      double c = static_cast<double>(row[i]), s = -static_cast<double>(sines[i]);
+    using wide = simd::vec<double>;
+    detail::for_each_register<double>(pairs, [&](index_t first, auto count) POSENC_INLINE_LAMBDA {
+      wide c = detail::load_lanes<double>(row + first, count), s = -detail::load_lanes<double>(sines + first, count);
       if (use.op == rotation_op::inverse) {
-        const double size = c * c + s * s;
-        c /= size;
-        s /= size;
+        // Lanes without a pair must not divide 0 by 0: the caller may trap that.
+        const auto unused = simd::mask_from_bits<double>(~std::uint64_t{0} << count);
+        const wide size = select(unused, wide(1.0), fma(c, c, s * s));
+        c = c / size;
+        s = s / size;
       }
-      row[i] = static_cast<Real>(c);
-      sines[i] = static_cast<Real>(s);
-    }
+      detail::store_lanes(row + first, c, count);
+      detail::store_lanes(sines + first, s, count);
+    });
   }
 
   template <class Real>
@@ -168,7 +173,9 @@ class cos_sin_tables {
   void read(const T* from, Real* to) const noexcept {
     const index_t pairs = options_.rotary_dim / 2;
     if (step_ == 1) return simd::load_row(from, pairs, to);
-    for (index_t i = 0; i < pairs; ++i) simd::load_row(from + step_ * i, index_t{1}, to + i);
+    detail::for_each_register<Real>(pairs, [&](index_t first, auto count) POSENC_INLINE_LAMBDA {
+      detail::store_lanes(to + first, detail::load_every_other<Real>(from + 2 * first, count), count);
+    });
   }
 
   const T* cos_;

@@ -2,6 +2,8 @@
 #ifndef POSENC_ENCODING_ROW_ELEMENTS_HPP
 #define POSENC_ENCODING_ROW_ELEMENTS_HPP
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 #include <type_traits>
 
@@ -74,6 +76,32 @@ POSENC_ALWAYS_INLINE void store_lane_pairs(T* to, simd::vec<Real> x, simd::vec<R
     T part[2 * simd::vec<Real>::lanes];
     simd::store_pairs(static_cast<T*>(part), x, y);
     std::memcpy(static_cast<void*>(to), part, 2 * static_cast<std::size_t>(count) * sizeof(T));
+  }
+}
+
+/// a0, a2, ..., b0, b2, ... Zips of 2 * lanes numbers sort them by one more bit of their places each time; after as many as
+/// a lane's number has bits, those with even places come first. Some compilers make a single shuffle of it.
+template <class Real>
+POSENC_ALWAYS_INLINE simd::vec<Real> every_other(simd::vec<Real> a, simd::vec<Real> b) noexcept {
+  constexpr int rounds = std::bit_width(static_cast<unsigned>(simd::vec<Real>::lanes)) - 1;
+  simd::unroll<rounds - 1>([&](auto) POSENC_INLINE_LAMBDA {
+    const simd::vec<Real> low = simd::zip<0>(a, b);
+    b = simd::zip<1>(a, b);
+    a = low;
+  });
+  return simd::zip<0>(a, b);
+}
+
+/// The first of each of `count` pairs of neighbours; the lanes after them are 0.
+template <class Real, class T, class Count>
+POSENC_ALWAYS_INLINE simd::vec<Real> load_every_other(const T* from, Count count) noexcept {
+  constexpr full_register<Real> lanes{};
+  if constexpr (std::is_same_v<Count, full_register<Real>>) {
+    return every_other(load_lanes<Real>(from, lanes), load_lanes<Real>(from + lanes, lanes));
+  } else {
+    const simd::vec<Real> low = load_lanes<Real>(from, (std::min)(2 * count, index_t{lanes}));
+    return every_other(
+        low, 2 * count > lanes ? load_lanes<Real>(from + lanes, 2 * count - lanes) : simd::vec<Real>(Real{0}));
   }
 }
 
