@@ -143,6 +143,41 @@ TYPED_TEST(CosSin, TablesOfAllFormsGiveTheSameRow) {
   }
 }
 
+// A single bit of a number that should stand twice is seen, in either table and at any place; what lies between the rows
+// does not count.
+TYPED_TEST(CosSin, TablesLookAtEveryNumber) {
+  constexpr index_t rows = 3;
+  for (const index_t pairs : {2, 3, 8, 17, 33})
+    for (const cos_sin_form form : {cos_sin_form::twice_in_halves, cos_sin_form::twice_neighbouring}) {
+      const index_t width = 2 * pairs, stride = width + 3;
+      const std::vector<TypeParam> row = in_form(as_elements<TypeParam>(pattern(pairs)), form),
+                                   gap = as_elements<TypeParam>({1, 2, 3});
+      std::vector<TypeParam> cos;
+      for (index_t r = 0; r < rows; ++r) {
+        cos.insert(cos.end(), row.begin(), row.end());
+        if (r + 1 < rows) cos.insert(cos.end(), gap.begin(), gap.end());
+      }
+      std::vector<TypeParam> sin = cos;
+      const auto check = [&] {
+        return cos_sin_tables<TypeParam>::check(cos.data(), sin.data(), rows, width,
+                                                {.rotary_dim = width, .row_stride = stride});
+      };
+      ASSERT_FALSE(check());
+      for (std::vector<TypeParam>* table : {&cos, &sin})
+        for (index_t r = 0; r < rows; ++r)
+          for (index_t i = 0; i < width; ++i) {
+            auto* const bytes = reinterpret_cast<unsigned char*>(table->data() + r * stride + i);
+            for (std::size_t byte = 0; byte < sizeof(TypeParam); ++byte) {
+              bytes[byte] ^= 1;
+              const auto found = check();
+              bytes[byte] ^= 1;
+              ASSERT_TRUE(found) << pairs << " row " << r << " column " << i;
+              ASSERT_EQ(found->code(), errc::invalid_value);
+            }
+          }
+    }
+}
+
 template <class T, class E>
 std::vector<T> turned(const numbers& x, index_t tokens, index_t heads, index_t dim, const posenc::token_view& at,
                       const E& encoding, posenc::rotation_op op = posenc::rotation_op::rotate) {

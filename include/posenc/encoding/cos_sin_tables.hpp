@@ -18,6 +18,34 @@
 
 namespace posenc::inline POSENC_ABI {
 
+namespace detail {
+
+/// Whether all `pairs` pairs of neighbours are alike, to the bit.
+template <class T>
+bool neighbours_alike(const T* row, index_t pairs) noexcept {
+  // 16-bit neighbours share a lane.
+  using lane = std::conditional_t<sizeof(T) == 8, double, float>;
+  constexpr auto lane_bytes = static_cast<index_t>(sizeof(lane));
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(row);
+  const index_t lanes_of_row = 2 * pairs * index_t{sizeof(T)} / lane_bytes;
+  typename simd::vec<lane>::integer different{};
+  for_each_register<lane>(lanes_of_row, [&](index_t first, auto count) POSENC_INLINE_LAMBDA {
+    simd::vec<lane> x(lane{0});
+    std::memcpy(&x.r, bytes + first * lane_bytes, static_cast<std::size_t>(count * lane_bytes));
+    const auto bits = simd::as_integer(x);
+    if constexpr (sizeof(T) == 2) {
+      different |= (bits ^ (bits >> 16)) & 0xffff;
+    } else {
+      different |= bits ^ simd::as_integer(simd::swap_pairs(x));
+    }
+  });
+  std::int64_t found = 0;
+  for (int i = 0; i < simd::vec<lane>::lanes; ++i) found |= different[i];
+  return found == 0;
+}
+
+}  // namespace detail
+
 struct cos_sin_tables_options {
   index_t rotary_dim = 0;  ///< rotated dimensions: even, > 0
   posenc::pairing pairing = posenc::pairing::half;
@@ -33,6 +61,10 @@ struct cos_sin_tables_options {
 /// Rows hold one number a pair, as flash-attention's do, or each twice: all and then all again (Hugging Face), or
 /// neighbours alike; which of these is found out by looking. float, double and 16-bit tables; what is in them counts,
 /// attention factors and rounding included.
+///
+/// Make one for a table and keep it for all layers and steps: where numbers stand twice, construction and `check` read all
+/// rows once, to see that they all do. For 8192 rows of 128 floats that is 8 MiB, and takes as long as the rotation of some
+/// hundred tokens. With one number a pair nothing is read.
 template <scalar T>
 class cos_sin_tables {
  public:
@@ -42,39 +74,16 @@ class cos_sin_tables {
   /// `rows` rows of `width` numbers. Errors: those of `check`.
   cos_sin_tables(const T* cos, const T* sin, index_t rows, index_t width, const cos_sin_tables_options& options)
       : cos_(cos), sin_(sin), rows_(rows), options_(options) {
-    raise_if(check(cos, sin, rows, width, options));
-    if (options_.row_stride == 0) options_.row_stride = width;
-    if (width == options.rotary_dim && !alike(width, true)) step_ = 2;
+    raise_if(check_arguments(cos, sin, rows, width, options));
+    raise_if(find_layout(width));
   }
 
   /// The error that the constructor would raise, as a value: invalid_shape (rotary_dim, a width that is neither rotary_dim
   /// nor half of it), invalid_value (offset, first_position; numbers that should stand twice and do not), invalid_layout.
   static maybe_error check(const T* cos, const T* sin, index_t rows, index_t width,
                            const cos_sin_tables_options& options) noexcept {
-    const index_t dim = options.rotary_dim;
-    if (dim <= 0 || dim % 2 != 0)
-      return make_error(errc::invalid_shape, "rotary_dim", "is %td; allowed: an even number > 0", dim);
-    if (width != dim && width != dim / 2)
-      return make_error(errc::invalid_shape, "width",
-                        "is %td for rotary_dim %td; allowed: %td (one number a pair) or %td (each twice)", width, dim,
-                        dim / 2, dim);
-    if (rows < 1) return make_error(errc::invalid_shape, "rows", "is %td; allowed: 1 and more", rows);
-    if (maybe_error e = detail::check_rotary_offset(options.offset)) return e;
-    if (options.row_stride != 0 && options.row_stride < width)
-      return make_error(errc::invalid_shape, "row_stride", "is %td; allowed: the width %td and more, or 0",
-                        options.row_stride, width);
-    const double& first = options.first_position;
-    if (!detail::is_position(first) || first != std::floor(first))
-      return make_error(errc::invalid_value, "first_position", "is %g; allowed: a whole number within +-2^53", first);
-    if (cos == nullptr || sin == nullptr)
-      return make_error(errc::invalid_layout, cos == nullptr ? "cos" : "sin", "is null for %td rows", rows);
-    if (width == dim / 2) return {};
-    const cos_sin_tables found(unchecked{}, cos, sin, rows, width, options);
-    if (found.alike(width, true) || found.alike(width, false)) return {};
-    return make_error(errc::invalid_value, "cos",
-                      "and sin have rows of %td numbers in which neither the halves nor neighbours are alike; allowed: "
-                      "each number twice, or rows of %td",
-                      width, dim / 2);
+    if (maybe_error e = check_arguments(cos, sin, rows, width, options)) return e;
+    return cos_sin_tables(unchecked{}, cos, sin, rows, options).find_layout(width);
   }
 
   /// Errors: invalid_shape (a head that is too narrow), out_of_range (a position without a row), invalid_value (a fraction).
@@ -145,28 +154,60 @@ class cos_sin_tables {
 
  private:
   struct unchecked {};
-  cos_sin_tables(unchecked, const T* cos, const T* sin, index_t rows, index_t width,
-                 const cos_sin_tables_options& options) noexcept
-      : cos_(cos), sin_(sin), rows_(rows), options_(options) {
+  cos_sin_tables(unchecked, const T* cos, const T* sin, index_t rows, const cos_sin_tables_options& options) noexcept
+      : cos_(cos), sin_(sin), rows_(rows), options_(options) {}
+
+  /// All that can be said without reading the tables.
+  static maybe_error check_arguments(const T* cos, const T* sin, index_t rows, index_t width,
+                                     const cos_sin_tables_options& options) noexcept {
+    const index_t dim = options.rotary_dim;
+    if (dim <= 0 || dim % 2 != 0)
+      return make_error(errc::invalid_shape, "rotary_dim", "is %td; allowed: an even number > 0", dim);
+    if (width != dim && width != dim / 2)
+      return make_error(errc::invalid_shape, "width",
+                        "is %td for rotary_dim %td; allowed: %td (one number a pair) or %td (each twice)", width, dim,
+                        dim / 2, dim);
+    if (rows < 1) return make_error(errc::invalid_shape, "rows", "is %td; allowed: 1 and more", rows);
+    if (maybe_error e = detail::check_rotary_offset(options.offset)) return e;
+    if (options.row_stride != 0 && options.row_stride < width)
+      return make_error(errc::invalid_shape, "row_stride", "is %td; allowed: the width %td and more, or 0",
+                        options.row_stride, width);
+    const double& first = options.first_position;
+    if (!detail::is_position(first) || first != std::floor(first))
+      return make_error(errc::invalid_value, "first_position", "is %g; allowed: a whole number within +-2^53", first);
+    if (cos == nullptr || sin == nullptr)
+      return make_error(errc::invalid_layout, cos == nullptr ? "cos" : "sin", "is null for %td rows", rows);
+    return {};
+  }
+
+  /// Sets how rows are read.
+  maybe_error find_layout(index_t width) noexcept {
+    const index_t pairs = options_.rotary_dim / 2;
     if (options_.row_stride == 0) options_.row_stride = width;
+    if (width == pairs) return {};
+    const auto halves_alike = [pairs](const T* row) {
+      return std::memcmp(row, row + pairs, static_cast<std::size_t>(pairs) * sizeof(T)) == 0;
+    };
+    if (holds_for_rows(halves_alike)) return {};
+    step_ = 2;
+    if (holds_for_rows([pairs](const T* row) { return detail::neighbours_alike(row, pairs); })) return {};
+    return make_error(errc::invalid_value, "cos",
+                      "and sin have rows of %td numbers in which neither the halves nor neighbours are alike; allowed: "
+                      "each number twice, or rows of %td",
+                      width, pairs);
+  }
+
+  template <class F>
+  bool holds_for_rows(F&& alike) const noexcept {
+    for (const T* table : {cos_, sin_})
+      for (index_t r = 0; r < rows_; ++r)
+        if (!alike(table + r * options_.row_stride)) return false;
+    return true;
   }
 
   bool holds(double position) const noexcept {
     const double at = position - options_.first_position;
     return at >= 0 && at < static_cast<double>(rows_);
-  }
-
-  /// Whether every number stands twice, in the second half or beside itself.
-  bool alike(index_t width, bool halves) const noexcept {
-    const index_t pairs = width / 2;
-    for (const T* table : {cos_, sin_})
-      for (index_t r = 0; r < rows_; ++r) {
-        const T* const row = table + r * options_.row_stride;
-        for (index_t i = 0; i < pairs; ++i)
-          if (std::memcmp(row + (halves ? i : 2 * i), row + (halves ? i + pairs : 2 * i + 1), sizeof(T)) != 0)
-            return false;
-      }
-    return true;
   }
 
   template <class Real>
