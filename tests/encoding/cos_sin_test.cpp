@@ -111,6 +111,29 @@ std::vector<T> in_form(const std::vector<T>& one_a_pair, cos_sin_form form) {
   return row;
 }
 
+// Registers and what is left of a row, in every form, hold the bits of the first form.
+TYPED_TEST(CosSin, FormsHoldTheSameBits) {
+  numbers positions = encoding_test::range(-3, 150);
+  std::swap(positions.front(), positions.back());  // and so these are no range
+  const auto scattered = posenc::token_positions(positions.data(), 150);
+  for (const index_t pairs : {1, 2, 3, 5, 8, 12, 16, 17, 31, 40, 64})
+    for (const index_t extra : {index_t{0}, index_t{1}}) {
+      const rope encoding(ladder_of(2 * pairs, 1.25));
+      const tables<TypeParam> one(encoding, scattered, {});
+      for (const cos_sin_form form : forms) {
+        const tables<TypeParam> t(encoding, scattered,
+                                  {.form = form, .row_stride = extra == 0 ? 0 : width_of(form, pairs) + extra});
+        for (index_t r = 0; r < 150; ++r)
+          for (index_t i = 0; i < t.stride; ++i) {
+            const auto at = static_cast<std::size_t>(r * t.stride + i);
+            const auto from = static_cast<std::size_t>(r * pairs + pair_of(form, i, pairs));
+            ASSERT_TRUE(same_bits(t.cos[at], i < t.width ? one.cos[from] : TypeParam(-7))) << pairs << " " << i;
+            ASSERT_TRUE(same_bits(t.sin[at], i < t.width ? one.sin[from] : TypeParam(-7))) << pairs << " " << i;
+          }
+      }
+    }
+}
+
 // A token's row is the same, whatever the form of the tables that it is read from, and nothing is read behind them.
 TYPED_TEST(CosSin, TablesOfAllFormsGiveTheSameRow) {
   using posenc::rotation_op;

@@ -37,17 +37,13 @@ inline index_t cos_sin_width(cos_sin_form form, index_t pairs) noexcept {
   return form == cos_sin_form::one_a_pair ? pairs : 2 * pairs;
 }
 
-/// Spreads one number a pair over a row; `row` may be `pairs` itself.
-template <class T>
-void spread_pairs(const T* pairs, index_t count, cos_sin_form form, T* row) noexcept {
-  if (form == cos_sin_form::twice_in_halves) {
-    if (row != pairs) std::copy(pairs, pairs + count, row);
-    std::copy(row, row + count, row + count);
-  } else if (form == cos_sin_form::twice_neighbouring) {
-    for (index_t i = count - 1; i >= 0; --i) row[2 * i] = row[2 * i + 1] = pairs[i];
-  } else if (row != pairs) {
-    std::copy(pairs, pairs + count, row);
-  }
+/// Writes one number a pair as a row: the register's first `count` are those of the pairs from `first` on.
+template <class Real, class T, class Count>
+POSENC_ALWAYS_INLINE void put_pairs(simd::vec<Real> v, index_t first, Count count, index_t pairs, cos_sin_form form,
+                                    T* row) noexcept {
+  if (form == cos_sin_form::twice_neighbouring) return store_twice(row + 2 * first, v, count);
+  store_lanes(row + first, v, count);
+  if (form == cos_sin_form::twice_in_halves) store_lanes(row + pairs + first, v, count);
 }
 
 /// Rows of positions that count up, by the addition of angles: an exact row every `block` positions and exact rows for
@@ -171,20 +167,17 @@ void write_cos_sin(const rope& encoding, const token_view& tokens, T* cos, T* si
     }
   }
   executor.parallel_for(tasks, [&](index_t task) {
-    detail::number_list<real> memory(static_cast<std::size_t>(4 * pairs));
-    real* const c = memory.data();
-    real* const s = c + 2 * pairs;
+    detail::number_list<real> memory(static_cast<std::size_t>(2 * pairs));
+    real* const row = memory.data();  // prepared as [cosines][sines]
     double position[max_position_axes] = {};
-    real* const row = s;  // prepared as [cosines][sines]
     for (index_t r = task * rows_a_task; r < (std::min)(rows, (task + 1) * rows_a_task); ++r) {
       for (index_t axis = 0; axis < tokens.axes(); ++axis) position[axis] = tokens.position(axis, r / count, r % count);
       encoding.prepare_rotation({}, position_span(position, static_cast<std::size_t>(tokens.axes())), {}, row);
-      std::copy(row, row + pairs, c);
-      detail::spread_pairs(c, pairs, options.form, c);
-      simd::store_row(static_cast<const real*>(c), width, cos + r * stride);
-      std::copy(row + pairs, row + 2 * pairs, c);
-      detail::spread_pairs(c, pairs, options.form, c);
-      simd::store_row(static_cast<const real*>(c), width, sin + r * stride);
+      detail::for_each_register<real>(pairs, [&](index_t first, auto n) POSENC_INLINE_LAMBDA {
+        const auto c = detail::load_lanes<real>(row + first, n), s = detail::load_lanes<real>(row + pairs + first, n);
+        detail::put_pairs(c, first, n, pairs, options.form, cos + r * stride);
+        detail::put_pairs(s, first, n, pairs, options.form, sin + r * stride);
+      });
     }
   });
 }
