@@ -115,13 +115,14 @@ std::vector<T> in_form(const std::vector<T>& one_a_pair, cos_sin_form form) {
 TYPED_TEST(CosSin, FormsHoldTheSameBits) {
   numbers positions = encoding_test::range(-3, 150);
   std::swap(positions.front(), positions.back());  // and so these are no range
-  const auto scattered = posenc::token_positions(positions.data(), 150);
+  const posenc::token_view scattered = posenc::token_positions(positions.data(), 150), series = token_range(150, -3);
   for (const index_t pairs : {1, 2, 3, 5, 8, 12, 16, 17, 31, 40, 64})
-    for (const index_t extra : {index_t{0}, index_t{1}}) {
+    for (const index_t extra : {index_t{0}, index_t{1}, index_t{2}}) {
       const rope encoding(ladder_of(2 * pairs, 1.25));
-      const tables<TypeParam> one(encoding, scattered, {});
+      const posenc::token_view& tokens = extra == 2 ? scattered : series;
+      const tables<TypeParam> one(encoding, tokens, {});
       for (const cos_sin_form form : forms) {
-        const tables<TypeParam> t(encoding, scattered,
+        const tables<TypeParam> t(encoding, tokens,
                                   {.form = form, .row_stride = extra == 0 ? 0 : width_of(form, pairs) + extra});
         for (index_t r = 0; r < 150; ++r)
           for (index_t i = 0; i < t.stride; ++i) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streaming stores give the same bits as others, aligned or not.
 #include <gtest/gtest.h>
+#include <posenc/encoding/cos_sin.hpp>
 #include <posenc/encoding/cos_sin_tables.hpp>
 #include <posenc/encoding/rotate.hpp>
 #include <posenc/encoding/xpos.hpp>
@@ -73,6 +74,28 @@ TYPED_TEST(Streaming, GivesTheSameBits) {
                          {.store = store_mode::streaming});
           for (index_t i = 0; i < size; ++i)
             ASSERT_TRUE(same_bits(plain.data()[i], same[static_cast<std::size_t>(i)])) << i;
+        }
+}
+
+// Tables of cosines and sines: positions that count up, and others.
+TYPED_TEST(Streaming, WritesTheSameTables) {
+  const numbers positions(150, 12.5);
+  for (const auto form : {posenc::cos_sin_form::one_a_pair, posenc::cos_sin_form::twice_in_halves,
+                          posenc::cos_sin_form::twice_neighbouring})
+    for (const posenc::token_view& tokens :
+         {posenc::token_view(token_range(150, 9)), posenc::token_view(posenc::token_positions(positions.data(), 150))})
+      for (const index_t pairs : {index_t{64}, index_t{40}})
+        for (const index_t skip : {index_t{0}, index_t{1}}) {
+          const rope encoding(ladder_of(2 * pairs, 1.25));
+          const index_t stride = 2 * pairs + 64, size = tokens.count() * stride;
+          const aligned_memory<TypeParam> cos(size, skip), sin(size, skip), cos2(size, skip), sin2(size, skip);
+          posenc::write_cos_sin(encoding, tokens, cos.data(), sin.data(), {.form = form, .row_stride = stride});
+          posenc::write_cos_sin(encoding, tokens, cos2.data(), sin2.data(),
+                                {.form = form, .row_stride = stride, .store = store_mode::streaming});
+          for (index_t i = 0; i < size; ++i) {
+            ASSERT_TRUE(same_bits(cos.data()[i], cos2.data()[i])) << i;
+            ASSERT_TRUE(same_bits(sin.data()[i], sin2.data()[i])) << i;
+          }
         }
 }
 

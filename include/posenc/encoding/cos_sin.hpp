@@ -12,6 +12,7 @@
 #include "angle_table.hpp"
 #include "position_checks.hpp"
 #include "rope.hpp"
+#include "rope_kernel.hpp"
 #include "row_elements.hpp"
 #include "store_mode.hpp"
 
@@ -38,12 +39,12 @@ inline index_t cos_sin_width(cos_sin_form form, index_t pairs) noexcept {
 }
 
 /// Writes one number a pair as a row: the register's first `count` are those of the pairs from `first` on.
-template <class Real, class T, class Count>
-POSENC_ALWAYS_INLINE void put_pairs(simd::vec<Real> v, index_t first, Count count, index_t pairs, cos_sin_form form,
+template <bool Streaming, class Real, class T, class Count, class Form>
+POSENC_ALWAYS_INLINE void put_pairs(simd::vec<Real> v, index_t first, Count count, index_t pairs, Form form,
                                     T* row) noexcept {
-  if (form == cos_sin_form::twice_neighbouring) return store_twice(row + 2 * first, v, count);
-  store_lanes(row + first, v, count);
-  if (form == cos_sin_form::twice_in_halves) store_lanes(row + pairs + first, v, count);
+  if (form == cos_sin_form::twice_neighbouring) return store_twice<Streaming>(row + 2 * first, v, count);
+  store_lanes<Streaming>(row + first, v, count);
+  if (form == cos_sin_form::twice_in_halves) store_lanes<Streaming>(row + pairs + first, v, count);
 }
 
 /// Rows of positions that count up, by the addition of angles: an exact row every `block` positions and exact rows for
@@ -55,23 +56,46 @@ class row_series {
   row_series(std::span<const double> inv_freq, double first, double factor)
       : inv_freq_(inv_freq), first_(first), factor_(factor), low_(inv_freq, 0, 1, block) {}
 
-  /// Rows [begin, end), end - begin <= block and begin a multiple of it: write(row, i, cosines, sines) for each register.
-  template <class F>
-  void for_each_register(index_t begin, index_t end, F&& write) const {
-    constexpr index_t lanes = simd::vec<double>::lanes;
+  /// Writes rows [begin, end), end - begin <= block and begin a multiple of it, in a form.
+  template <bool Streaming, cos_sin_form Form, class T>
+  void write(index_t begin, index_t end, T* cos, T* sin, index_t stride) const {
+    using real = compute_type<T>;
+    constexpr std::integral_constant<cos_sin_form, Form> form{};
     const angle_rows high(inv_freq_, first_ + static_cast<double>(begin), 0, 1);
     const simd::vec<double> factor(factor_);
-    const index_t width = angle_rows::width_of(static_cast<index_t>(inv_freq_.size()));
+    const auto pairs = static_cast<index_t>(inv_freq_.size());
     const double* const c = high.cos(0);
     const double* const s = high.sin(0);
     for (index_t row = begin; row < end; ++row) {
       const double* const low_c = low_.cos(row - begin);
       const double* const low_s = low_.sin(row - begin);
-      for (index_t i = 0; i < width; i += lanes) {
-        const auto [sin, cos] = add_angles(c + i, s + i, low_c + i, low_s + i);
-        write(row, i, cos * factor, sin * factor);
-      }
+      T* const cos_row = cos + row * stride;
+      T* const sin_row = sin + row * stride;
+      const auto at = [&](index_t i) POSENC_INLINE_LAMBDA {
+        const auto [sines, cosines] = add_angles(c + i, s + i, low_c + i, low_s + i);
+        return simd::sine_cosine<simd::vec<double>>{sines * factor, cosines * factor};
+      };
+      for_each_register<real>(pairs, [&](index_t i, auto count) POSENC_INLINE_LAMBDA {
+        const auto low = at(i);
+        if constexpr (std::is_same_v<real, float>) {
+          const auto upper = at(i + simd::vec<double>::lanes);
+          put_pairs<Streaming>(simd::join(low.cos, upper.cos), i, count, pairs, form, cos_row);
+          put_pairs<Streaming>(simd::join(low.sin, upper.sin), i, count, pairs, form, sin_row);
+        } else {
+          put_pairs<Streaming>(low.cos, i, count, pairs, form, cos_row);
+          put_pairs<Streaming>(low.sin, i, count, pairs, form, sin_row);
+        }
+      });
     }
+    if (Streaming) simd::streaming_fence();
+  }
+
+  /// `write` for a form: a choice within the loop would take longer than what is chosen.
+  template <bool Streaming, class T>
+  static auto writer(cos_sin_form form) noexcept {
+    return form == cos_sin_form::one_a_pair        ? &row_series::write<Streaming, cos_sin_form::one_a_pair, T>
+           : form == cos_sin_form::twice_in_halves ? &row_series::write<Streaming, cos_sin_form::twice_in_halves, T>
+                                                   : &row_series::write<Streaming, cos_sin_form::twice_neighbouring, T>;
   }
 
  private:
@@ -79,36 +103,6 @@ class row_series {
   double first_, factor_;
   angle_rows low_;
 };
-
-/// One register of doubles to elements that are aligned to it, past the caches.
-template <class T>
-POSENC_ALWAYS_INLINE void stream_converted(T* to, simd::vec<double> v) noexcept {
-  using narrow = simd::backend::vector<T, simd::vec<double>::lanes* static_cast<int>(sizeof(T))>;
-#if defined(POSENC_DETAIL_HAS_STREAMING)
-  simd::backend::store_streaming(to, __builtin_convertvector(v.r, narrow));
-#else
-  simd::backend::store(to, __builtin_convertvector(v.r, narrow));
-#endif
-}
-
-template <class T>
-void write_series(const row_series& series, index_t begin, index_t end, bool stream, T* cos, T* sin,
-                  index_t stride) noexcept {
-  if (stream) {
-    series.for_each_register(
-        begin, end, [&](index_t row, index_t i, simd::vec<double> c, simd::vec<double> s) POSENC_INLINE_LAMBDA {
-          stream_converted(cos + row * stride + i, c);
-          stream_converted(sin + row * stride + i, s);
-        });
-    simd::streaming_fence();
-  } else {
-    series.for_each_register(
-        begin, end, [&](index_t row, index_t i, simd::vec<double> c, simd::vec<double> s) POSENC_INLINE_LAMBDA {
-          store_converted(cos + row * stride + i, c);
-          store_converted(sin + row * stride + i, s);
-        });
-  }
-}
 
 }  // namespace detail
 
@@ -133,8 +127,8 @@ maybe_error check_cos_sin(const rope& encoding, const token_view& tokens, const 
 }
 
 /// The cosines and sines of every token, the attention factor in them, as rows in the order of batch and token. With
-/// positions that count up (`token_range`) a row costs little more than its stores: exact rows every 64 positions are
-/// added to the exact rows of 0 to 63. Errors as for the rotation: |error| <= max(1 ulp of float, 2^-36), then rounded to T.
+/// positions that count up (`token_range`, 128 and more) a row costs little more than its stores: exact rows every 64
+/// positions are added to the exact rows of 0 to 63. Every form holds the same numbers. Errors as for the rotation: |error| <= max(1 ulp of float, 2^-36), then rounded to T.
 /// Errors: those of `check_cos_sin`.
 template <scalar T, class Executor = serial_executor>
 void write_cos_sin(const rope& encoding, const token_view& tokens, T* cos, T* sin, const cos_sin_options& options = {},
@@ -143,28 +137,25 @@ void write_cos_sin(const rope& encoding, const token_view& tokens, T* cos, T* si
   using real = compute_type<T>;
   const index_t pairs = encoding.ladder().size(), width = detail::cos_sin_width(options.form, pairs);
   const index_t stride = options.row_stride == 0 ? width : options.row_stride, count = tokens.count();
-  constexpr index_t lanes = simd::vec<double>::lanes, block = detail::row_series::block;
-  const bool series = std::is_same_v<T, real> && tokens.counts_up() && options.form == cos_sin_form::one_a_pair &&
+  constexpr index_t block = detail::row_series::block;
+  const bool series = tokens.counts_up() && tokens.batch() == 1 && count >= 2 * block &&
                       encoding.options().arithmetic == angle_arithmetic::exact &&
-                      encoding.options().frequency_axis.empty() && pairs % lanes == 0 && count >= 2 * block;
+                      encoding.options().frequency_axis.empty();
   constexpr index_t rows_a_task = 16 * block;
   const index_t rows = tokens.batch() * count, tasks = (rows + rows_a_task - 1) / rows_a_task;
-  if constexpr (std::is_same_v<T, real>) {
-    if (series) {
-      const detail::row_series all(encoding.ladder().inv_freq(), tokens.position(0, 0, 0),
-                                   encoding.ladder().attention_factor());
-      constexpr auto aligned_to = static_cast<std::uintptr_t>(lanes) * sizeof(T);
-      const auto aligned = [](std::uintptr_t x) { return x % aligned_to == 0; };
-      const bool stream = options.store == store_mode::streaming && aligned(reinterpret_cast<std::uintptr_t>(cos)) &&
-                          aligned(reinterpret_cast<std::uintptr_t>(sin)) &&
-                          aligned(static_cast<std::uintptr_t>(stride) * sizeof(T));
-      executor.parallel_for(tasks, [&](index_t task) {
-        const index_t last = (std::min)(rows, (task + 1) * rows_a_task);
-        for (index_t begin = task * rows_a_task; begin < last; begin += block)
-          detail::write_series(all, begin, (std::min)(last, begin + block), stream, cos, sin, stride);
-      });
-      return;
-    }
+  if (series) {
+    const detail::row_series all(encoding.ladder().inv_freq(), tokens.position(0, 0, 0),
+                                 encoding.ladder().attention_factor());
+    const bool stream = options.store == store_mode::streaming && detail::can_stream<real>(cos, stride, pairs) &&
+                        detail::can_stream<real>(sin, stride, pairs);
+    using series_of = detail::row_series;
+    const auto write = stream ? series_of::writer<true, T>(options.form) : series_of::writer<false, T>(options.form);
+    executor.parallel_for(tasks, [&](index_t task) {
+      const index_t last = (std::min)(rows, (task + 1) * rows_a_task);
+      for (index_t begin = task * rows_a_task; begin < last; begin += block)
+        (all.*write)(begin, (std::min)(last, begin + block), cos, sin, stride);
+    });
+    return;
   }
   executor.parallel_for(tasks, [&](index_t task) {
     detail::number_list<real> memory(static_cast<std::size_t>(2 * pairs));
@@ -175,8 +166,8 @@ void write_cos_sin(const rope& encoding, const token_view& tokens, T* cos, T* si
       encoding.prepare_rotation({}, position_span(position, static_cast<std::size_t>(tokens.axes())), {}, row);
       detail::for_each_register<real>(pairs, [&](index_t first, auto n) POSENC_INLINE_LAMBDA {
         const auto c = detail::load_lanes<real>(row + first, n), s = detail::load_lanes<real>(row + pairs + first, n);
-        detail::put_pairs(c, first, n, pairs, options.form, cos + r * stride);
-        detail::put_pairs(s, first, n, pairs, options.form, sin + r * stride);
+        detail::put_pairs<false>(c, first, n, pairs, options.form, cos + r * stride);
+        detail::put_pairs<false>(s, first, n, pairs, options.form, sin + r * stride);
       });
     }
   });

@@ -106,12 +106,12 @@ POSENC_ALWAYS_INLINE simd::vec<Real> load_every_other(const T* from, Count count
 }
 
 /// The first `count` lanes, each twice in turn: 2 * count elements.
-template <class Real, class T, class Count>
+template <bool Streaming = false, class Real, class T, class Count>
 POSENC_ALWAYS_INLINE void store_twice(T* to, simd::vec<Real> v, Count count) noexcept {
   constexpr full_register<Real> lanes{};
   const simd::vec<Real> both[] = {simd::twice<0>(v), simd::twice<1>(v)};
   if constexpr (std::is_same_v<Count, full_register<Real>>) {
-    store_lanes(to, both, lanes);
+    store_lanes<Streaming>(to, both, lanes);
   } else {
     store_lanes(to, both[0], (std::min)(2 * count, index_t{lanes}));
     if (2 * count > lanes) store_lanes(to + lanes, both[1], 2 * count - lanes);
