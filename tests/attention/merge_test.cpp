@@ -3,6 +3,11 @@
 #include <posenc/attention/merge.hpp>
 #include <posenc/encoding/alibi.hpp>
 
+#include <array>
+#include <initializer_list>
+#include <span>
+#include <thread>
+
 #include "attention/attention_support.hpp"
 #include "attention/mask_support.hpp"
 #include "support/expect_error.hpp"
@@ -163,6 +168,140 @@ TYPED_TEST(Merge, EmptyPartsMayHoldAnything) {
   EXPECT_EQ(lse, 0.75) << "a row that saw nothing comes out as its sink";
 }
 
+/// Three parts of the same random rows [2, 2, 5, 70].
+template <class T>
+struct three_parts {
+  std::vector<buffer<T>> outs;
+  std::vector<std::vector<T>> lses;
+  std::vector<attention_part<T>> parts;
+
+  explicit three_parts(attention_test::random_engine& random) {
+    for (int i = 0; i < 3; ++i) {
+      outs.push_back(random_buffer<T>(random, 2, 2, 5, 70));
+      lses.emplace_back();
+      for (int row = 0; row < 20; ++row) lses.back().push_back(static_cast<T>(attention_test::random_number(random)));
+    }
+    for (std::size_t i = 0; i < 3; ++i) parts.push_back({outs[i].view, lses[i].data()});
+  }
+};
+
+// However the parts are held, and whatever out is.
+TYPED_TEST(Merge, AnyRangeOfPartsAndAnyView) {
+  using T = TypeParam;
+  attention_test::random_engine random(4);
+  three_parts<T> x(random);
+  const auto expected = make_buffer<T>(2, 2, 5, 70);
+  posenc::merge(x.parts, expected.view);
+  const auto same = [&](auto&& parts) {
+    const auto out = make_buffer<T>(2, 2, 5, 70);
+    EXPECT_FALSE(posenc::check(parts, out.view).has_value());
+    posenc::merge(parts, out.view);
+    return attention_test::same_elements(expected, out);
+  };
+  const attention_part<T> in_array[] = {x.parts[0], x.parts[1], x.parts[2]};
+  EXPECT_TRUE(same(in_array));
+  EXPECT_TRUE(same(std::array<attention_part<T>, 3>{x.parts[0], x.parts[1], x.parts[2]}));
+  EXPECT_TRUE(same(std::span<attention_part<T>>(x.parts)));
+  EXPECT_TRUE(same(std::span<const attention_part<T>, 3>(in_array)));
+  EXPECT_TRUE(same(std::initializer_list<attention_part<T>>{x.parts[0], x.parts[1], x.parts[2]}));
+  const auto out = make_buffer<T>(2, 2, 5, 70);
+  posenc::merge({x.parts[0], x.parts[1], x.parts[2]}, out.view);
+  EXPECT_TRUE(attention_test::same_elements(expected, out));
+  posenc::merge<T>(x.parts, out.view);
+  EXPECT_TRUE(attention_test::same_elements(expected, out));
+
+  // One head of one row as a matrix: a column is a query.
+  Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic> columns(70, 5);
+  std::vector<attention_part<T>> first;
+  for (std::size_t i = 0; i < 3; ++i) first.push_back({x.outs[i].view.batch(0, 1).heads(0, 1), x.lses[i].data()});
+  posenc::merge(first, columns);
+  for (index_t t = 0; t < 5; ++t)
+    for (index_t d = 0; d < 70; ++d) EXPECT_EQ(columns(d, t), expected.view(0, 0, t, d));
+}
+
+// 16-bit elements are the float result, rounded once.
+template <class Narrow>
+void expect_rounded() {
+  attention_test::random_engine random(5);
+  three_parts<float> x(random);
+  const auto wide = make_buffer<float>(2, 2, 5, 70);
+  const auto narrow = make_buffer<Narrow>(2, 2, 5, 70);
+  posenc::merge(x.parts, wide.view);
+  posenc::merge(x.parts, narrow.view);
+  wide.for_each([&](index_t b, index_t h, index_t t, index_t d) {
+    EXPECT_EQ(attention_test::to_double(narrow.view(b, h, t, d)),
+              attention_test::to_double(static_cast<Narrow>(wide.view(b, h, t, d))));
+  });
+  EXPECT_TRUE(narrow.gaps_untouched());
+}
+TEST(Merge16Bit, IsTheFloatResultRounded) {
+  expect_rounded<posenc::half>();
+  expect_rounded<posenc::bfloat16>();
+}
+
+/// Runs tasks last to first on threads of their own, and counts them.
+struct backwards {
+  index_t* tasks;
+  template <class F>
+  void parallel_for(index_t n, F&& f) const {
+    *tasks += n;
+    for (index_t i = n; i-- > 0;) std::thread([&, i] { f(i); }).join();
+  }
+};
+
+TYPED_TEST(Merge, AnyExecutorGivesTheSameBits) {
+  using T = TypeParam;
+  attention_test::random_engine random(6);
+  const index_t heads = 3, queries = 401, dim = 130;
+  std::vector<buffer<T>> outs;
+  std::vector<std::vector<T>> lses(2);
+  for (std::vector<T>& lse : lses) {
+    outs.push_back(random_buffer<T>(random, 2, heads, queries, dim));
+    for (index_t row = 0; row < 2 * heads * queries; ++row)
+      lse.push_back(static_cast<T>(attention_test::random_number(random)));
+  }
+  const std::vector<attention_part<T>> parts = {{outs[0].view, lses[0].data()}, {outs[1].view, lses[1].data()}};
+  const auto run = [&](const buffer<T>& out, auto&& executor) {
+    std::vector<T> lse(lses[0].size());
+    posenc::attention_options options;
+    options.lse = posenc::lse_view(lse.data(), 2, heads, queries);
+    posenc::merge(parts, out.view, options, executor);
+    return lse;
+  };
+  const auto serial = make_buffer<T>(2, heads, queries, dim), cut = make_buffer<T>(2, heads, queries, dim);
+  index_t tasks = 0;
+  const auto lse = run(serial, posenc::serial_executor{});
+  EXPECT_EQ(run(cut, backwards{&tasks}), lse);
+  EXPECT_TRUE(attention_test::same_elements(serial, cut));
+  EXPECT_GT(tasks, 4) << "the test means to cut the work";
+
+  // The last rows by themselves.
+  const auto last = [&](const buffer<T>& x) { return x.view.batch(1, 1).heads(2, 1).tokens(360, 41); };
+  std::vector<attention_part<T>> few;
+  for (std::size_t i = 0; i < 2; ++i) few.push_back({last(outs[i]), lses[i].data() + lses[i].size() - 41});
+  const auto alone = make_buffer<T>(1, 1, 41, dim);
+  posenc::merge(few, alone.view);
+  alone.for_each([&](index_t b, index_t h, index_t t, index_t d) {
+    ASSERT_EQ(alone.view(b, h, t, d), last(serial)(b, h, t, d)) << t << ", " << d;
+  });
+}
+
+// The whole's lse in the place of a part's, as out may be a part's.
+TYPED_TEST(Merge, LseInPlaceOfAPart) {
+  using T = TypeParam;
+  attention_test::random_engine random(7);
+  three_parts<T> x(random);
+  std::vector<T> apart(20);
+  const auto out = make_buffer<T>(2, 2, 5, 70);
+  posenc::attention_options options;
+  options.lse = posenc::lse_view(apart.data(), 2, 2, 5);
+  posenc::merge(x.parts, out.view, options);
+  options.lse = posenc::lse_view(x.lses[1].data(), 2, 2, 5);
+  posenc::merge(x.parts, x.outs[0].view, options);
+  EXPECT_EQ(x.lses[1], apart);
+  EXPECT_TRUE(attention_test::same_elements(x.outs[0], out));
+}
+
 TEST(MergeErrors, EachOne) {
   std::vector<float> numbers(200), lse(6);
   const auto view = [&](index_t tokens) { return posenc::view_bhtd(numbers.data(), 1, 2, tokens, 4); };
@@ -206,6 +345,32 @@ TEST(MergeErrors, EachOne) {
   options = {};
   options.lse = posenc::lse_view(lse.data(), 1, 2, 2);
   expect({good}, out, options, errc::invalid_shape, "options.lse: has extents [1, 2, 2]");
+}
+
+// An lse that is written where another row's is still to be read, and results over a part's lse.
+TEST(MergeErrors, OverlapsOfLse) {
+  std::vector<float> numbers(200, 1.0f), lse(12);
+  const std::vector<attention_part<float>> parts = {{posenc::view_bhtd(numbers.data(), 1, 2, 3, 4), lse.data()}};
+  const auto out = posenc::view_bhtd(numbers.data() + 100, 1, 2, 3, 4);
+  posenc::attention_options options;
+  for (const posenc::lse_view& shifted :
+       {posenc::lse_view(lse.data() + 1, 1, 2, 3), posenc::lse_view(lse.data(), {1, 2, 3}, {6, 1, 2}),
+        posenc::lse_view(reinterpret_cast<double*>(lse.data()), 1, 2, 3)}) {
+    options.lse = shifted;
+    POSENC_EXPECT_ERROR(posenc::merge(parts, out, options), errc::invalid_layout,
+                        "options.lse: overlaps the lse of a part; allowed: memory of its own, or exactly a part's");
+  }
+  const std::vector<attention_part<float>> over = {{parts[0].out, out.data_handle() + 20}};
+  POSENC_EXPECT_ERROR(posenc::merge(over, out), errc::invalid_layout, "out: overlaps the lse of part 0");
+  EXPECT_EQ(numbers, std::vector<float>(200, 1.0f));
+}
+
+// Only the parts' own type fits their place.
+TEST(MergeErrors, NarrowOutInPlaceOfAPart) {
+  std::vector<float> numbers(24, 1.0f), lse(6);
+  const std::vector<attention_part<float>> parts = {{posenc::view_bhtd(numbers.data(), 1, 2, 3, 4), lse.data()}};
+  const auto narrow = posenc::view_bhtd(reinterpret_cast<posenc::half*>(numbers.data()), 1, 2, 3, 4);
+  POSENC_EXPECT_ERROR(posenc::merge(parts, narrow), errc::invalid_layout, "out: overlaps part 0");
 }
 
 // Half over a part, half not: then what is read has been overwritten before.

@@ -7,6 +7,7 @@
 #include <concepts>
 #include <optional>
 #include <span>
+#include <type_traits>
 
 #include "../core/error.hpp"
 #include "../core/finite.hpp"
@@ -71,10 +72,12 @@ class lse_view {
   template <class T>
   bool meets(const tensor_view<T>& x) const noexcept {
     if (!given_) return false;
-    const std::array<index_t, 4> extents{extents_[0], extents_[1], extents_[2], 1};
-    const std::array<index_t, 4> strides{strides_[0], strides_[1], strides_[2], 1};
-    return wide_ ? detail::overlaps(tensor_view<double>(static_cast<double*>(data_), extents, strides), x)
-                 : detail::overlaps(tensor_view<float>(static_cast<float*>(data_), extents, strides), x);
+    return wide_ ? detail::overlaps(rows<double>(), x) : detail::overlaps(rows<float>(), x);
+  }
+  /// For the library: whether they are the elements of x, in the same order.
+  template <class T>
+  bool is(const tensor_view<T>& x) const noexcept {
+    return given_ && wide_ == std::same_as<std::remove_const_t<T>, double> && detail::identical(rows<const T>(), x);
   }
 
   void set(index_t batch, index_t head, index_t query, const double& value) const noexcept {
@@ -94,6 +97,11 @@ class lse_view {
   }
 
  private:
+  template <class T>
+  tensor_view<T> rows() const noexcept {
+    return {
+        static_cast<T*>(data_), {extents_[0], extents_[1], extents_[2], 1}, {strides_[0], strides_[1], strides_[2], 1}};
+  }
   index_t index(index_t batch, index_t head, index_t query) const noexcept {
     return batch * strides_[0] + head * strides_[1] + query * strides_[2];
   }

@@ -44,6 +44,20 @@ index_t concurrency_of(X& x) {
     return 16;
   }
 }
+
+/// Runs f(first, last) over all steps, in pieces that are worth a task. For steps that are independent of each other: the
+/// cut does not change a bit then.
+template <executor X, class F>
+void run_steps(index_t steps, index_t bytes_a_step, X& executor, F&& f) {
+  constexpr index_t worth_a_task = 256 * 1024;
+  const index_t piece = bytes_a_step > worth_a_task ? 1 : worth_a_task / (bytes_a_step < 1 ? 1 : bytes_a_step);
+  const index_t tasks = (steps + piece - 1) / piece;
+  if (tasks <= 1) {
+    if (steps > 0) f(index_t{0}, steps);
+    return;
+  }
+  executor.parallel_for(tasks, [&](index_t task) { f(task * piece, task + 1 < tasks ? (task + 1) * piece : steps); });
+}
 }  // namespace detail
 
 }  // namespace posenc::inline POSENC_ABI

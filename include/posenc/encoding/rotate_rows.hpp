@@ -144,20 +144,6 @@ struct token_walk {
   }
 };
 
-/// Runs f(first, last) over all steps, in pieces that are worth a task. Steps are independent of each other, so the cut
-/// does not change a bit.
-template <class Executor, class F>
-void run_steps(index_t steps, index_t bytes_a_step, Executor& executor, F&& f) {
-  constexpr index_t worth_a_task = 256 * 1024;
-  const index_t piece = (std::max)(index_t{1}, worth_a_task / (std::max)(index_t{1}, bytes_a_step));
-  const index_t tasks = (steps + piece - 1) / piece;
-  if (tasks <= 1) {
-    if (steps > 0) f(index_t{0}, steps);
-    return;
-  }
-  executor.parallel_for(tasks, [&](index_t task) { f(task * piece, (std::min)(steps, (task + 1) * piece)); });
-}
-
 template <class In, class Out>
 index_t bytes_a_token(const rotated_heads<In, Out>& x) noexcept {
   return x.in.heads() * x.in.dim() * static_cast<index_t>(sizeof(Out));
