@@ -260,6 +260,21 @@ TEST(CachedT5, FractionalPositionsInTheCache) {
                       errc::invalid_value, "whole numbers");
 }
 
+// Masks read an order, so a cache wants one where rotations do without.
+TEST(CacheOfSeveralAxes, WantsAnOrder) {
+  attention_test::random_engine random(4);
+  const auto k = random_buffer<float>(random, 1, 1, 2, 4), q = random_buffer<float>(random, 1, 1, 2, 4),
+             out = make_buffer<float>(1, 1, 2, 4);
+  const std::vector<double> positions = {0, 1, 5, 6}, order = {0, 1};
+  const auto plain = posenc::token_positions(positions.data(), 2, 1, 2), ordered = plain.with_order(order.data());
+  kv_cache<float> cache({.kv_heads = 1, .head_dim = 4, .axes = 2});
+  POSENC_EXPECT_ERROR(cache.append(k.view, k.view, plain, posenc::nope{}), errc::mismatch,
+                      "tokens: has 2 position axes and no order");
+  cache.append(k.view, k.view, ordered, posenc::nope{});
+  POSENC_EXPECT_ERROR(posenc::attention(q.view, cache, out.view, plain, posenc::nope{}, posenc::causal{}),
+                      errc::mismatch, "tokens: has 2 position axes and no order");
+}
+
 // What only queries get leaves keys as they are.
 TEST(CachedQueryTemperature, LeavesKeysAlone) {
   attention_test::random_engine random(3);

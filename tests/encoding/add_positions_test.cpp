@@ -134,6 +134,14 @@ TEST(AddPositionsMixed, EmptyTensorsAreValid) {
   EXPECT_FALSE(posenc::check(view_bhtd(none, 2, 1, 0, 4), token_range(0), encoding).has_value());
 }
 
+TEST(AddPositionsMixed, SeveralAxesNeedNoOrder) {
+  const std::vector<double> positions = {9, 8, 7, 0, 1, 2};
+  Eigen::Matrix<float, 3, 4, Eigen::RowMajor> x = Eigen::Matrix<float, 3, 4>::Random(), y = x;
+  add_positions(x, posenc::token_positions(positions.data(), 3, 1, 2), sinusoidal(4, {.axis = 1}));
+  add_positions(y, token_range(3), sinusoidal(4));
+  EXPECT_EQ(x, y);
+}
+
 TEST(AddPositionsErrors, NameWhatIsWrongAndWriteNothing) {
   const sinusoidal encoding(4);
   std::vector<float> memory(240, 5.0F), other(240, 6.0F);

@@ -452,6 +452,28 @@ TYPED_TEST(Rotate, RerotatesAcrossLaddersWidthsAndAxes) {
   EXPECT_LE(largest_difference(as_doubles(a), as_doubles(b)), 2 * rotation_bound<TypeParam>(20, 4));
 }
 
+// Rotations read positions alone: no order is asked for, and one that is given changes nothing.
+TYPED_TEST(Rotate, SeveralAxesNeedNoOrder) {
+  constexpr index_t tokens = 3;
+  const rope axes(ladder_of(12), {.frequency_axis = {0, 1, 2, 1, 0, 2}});
+  const numbers grid = {1, 2, 3, 1, 1, 2, 5, 6, 5}, order = {7, 5, 9};
+  const auto plain = token_positions(grid.data(), tokens, 1, 3), ordered = plain.with_order(order.data());
+  const auto x = as_elements<TypeParam>(pattern(tokens * 2 * 12));
+  const auto expect_equal = [&](auto&& operation) {
+    auto a = x, b = x;
+    operation(view_thd(a.data(), tokens, 2, 12), plain);
+    operation(view_thd(b.data(), tokens, 2, 12), ordered);
+    EXPECT_TRUE(equal_bits(a, b));
+    EXPECT_FALSE(equal_bits(a, x));
+    EXPECT_FALSE(check(view_thd(a.data(), tokens, 2, 12), plain, axes).has_value());
+  };
+  expect_equal([&](auto y, const posenc::token_view& at) { rotate(y, at, axes); });
+  expect_equal([&](auto y, const posenc::token_view& at) { rotate_transposed(y, at, axes); });
+  expect_equal([&](auto y, const posenc::token_view& at) { unrotate(y, at, axes); });
+  expect_equal([&](auto y, const posenc::token_view& at) { rerotate(y, at, axes, axes, 3); });
+  expect_equal([&](auto y, const posenc::token_view& at) { rotate_qk(y.heads(0, 1), y.heads(1, 1), at, axes); });
+}
+
 TEST(RotateTypes, MixOutOfPlace) {
   constexpr index_t tokens = 3, heads = 2, dim = 23;
   const numbers values = pattern(tokens * heads * dim);

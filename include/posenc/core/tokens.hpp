@@ -113,7 +113,8 @@ class number_view {
 
 /// What is known of the tokens of one side (queries or keys), apart from their vectors, in the caller's memory:
 /// - a position (one number an axis), which encodings read,
-/// - an order, which masks read; it is the position unless given, and must be given when there are several axes,
+/// - an order, which masks read; it is the position unless given, and attention and caches want it given when there are
+///   several axes,
 /// - a document id (default: none); tokens see their own document only, and -1 is padding,
 /// - the bounds of sequences that lie one after another (ragged batches), if any.
 /// Rows of a batch share them (`batch() == 1`) or have their own. Build it with `token_range`, `token_positions`, or
@@ -261,10 +262,10 @@ struct token_pair {
 
 namespace detail {
 
-/// Checks one side against a tensor with `batch` rows of `count` tokens. `side` is "tokens", "tokens.q" or "tokens.k".
-/// `hint` is added to the text where the counts differ.
-inline maybe_error check_tokens(const token_view& tokens, index_t batch, index_t count, const char* side,
-                                const char* hint = "") noexcept {
+/// Checks one side against a tensor with `batch` rows of `count` tokens, for calls that read no order, as rotations.
+/// `side` is "tokens", "tokens.q" or "tokens.k". `hint` is added to the text where the counts differ.
+inline maybe_error check_unordered_tokens(const token_view& tokens, index_t batch, index_t count, const char* side,
+                                          const char* hint = "") noexcept {
   if (tokens.count() != count)
     return make_error(errc::invalid_shape, side, "describes %td tokens; the tensor has %td%s", tokens.count(), count,
                       hint);
@@ -274,11 +275,6 @@ inline maybe_error check_tokens(const token_view& tokens, index_t batch, index_t
   if (tokens.axes() < 1 || tokens.axes() > max_position_axes)
     return make_error(errc::invalid_shape, side, "has %td position axes; allowed: 1 to %td", tokens.axes(),
                       max_position_axes);
-  if (tokens.axes() > 1 && !tokens.has_order() && count > 0)
-    return make_error(errc::mismatch, side,
-                      "has %td position axes and no order; with several axes masks cannot tell the order from the "
-                      "position: add with_order(...)",
-                      tokens.axes());
   if (tokens.null()) return make_error(errc::invalid_layout, side, "has a null pointer for %td tokens", count);
   if (tokens.has_cu_seqlens()) {
     if (tokens.null_bounds()) return make_error(errc::invalid_layout, side, "has a null pointer for cu_seqlens");
@@ -326,6 +322,18 @@ inline maybe_error check_tokens(const token_view& tokens, index_t batch, index_t
     if (tokens.has_order())
       if (auto e = bad("order", 0, b, false)) return e;
   }
+  return {};
+}
+
+/// The same for calls that masks have a say in.
+inline maybe_error check_tokens(const token_view& tokens, index_t batch, index_t count, const char* side,
+                                const char* hint = "") noexcept {
+  if (maybe_error e = check_unordered_tokens(tokens, batch, count, side, hint)) return e;
+  if (tokens.axes() > 1 && !tokens.has_order() && count > 0)
+    return make_error(errc::mismatch, side,
+                      "has %td position axes and no order; with several axes masks cannot tell the order from the "
+                      "position: add with_order(...)",
+                      tokens.axes());
   return {};
 }
 

@@ -60,7 +60,7 @@ maybe_error check_add_positions(const tensor_view<X>& x, const tensor_view<Out>&
                         "is [%td, %td, %td, %td] and x [%td, %td, %td, %td]; allowed: equal extents", out.extent(0),
                         out.extent(1), out.extent(2), out.extent(3), x.extent(0), x.extent(1), x.extent(2),
                         x.extent(3));
-  if (auto e = check_tokens(tokens, x.batch(), x.tokens(), "tokens")) return e;
+  if (auto e = check_unordered_tokens(tokens, x.batch(), x.tokens(), "tokens")) return e;
   encoding_use use;
   use.dim = x.dim();
   use.q_tokens = &tokens;

@@ -199,7 +199,7 @@ maybe_error check_heads(const rotated_heads<In, Out>& x, const token_view& token
   if (x.in.from_columns() && x.in.tokens() != tokens.count())
     return make_error(errc::invalid_shape, x.in_name, "has %td tokens, tokens describes %td%s", x.in.tokens(),
                       tokens.count(), layout_hint(x.in));
-  return check_tokens(tokens, x.in.batch(), x.in.tokens(), "tokens");
+  return check_unordered_tokens(tokens, x.in.batch(), x.in.tokens(), "tokens");
 }
 
 /// Key heads that a rotation sees, for a tensor of its own.
