@@ -63,6 +63,8 @@ TEST(QueryTemperatureArguments, BadOnesAreErrors) {
             std::string::npos);
   EXPECT_NE(check_text(query_temperature{.length = 0}, tokens, 4, 2, 8).find("length: is 0"), std::string::npos);
   EXPECT_NE(check_text(query_temperature{.axis = 1}, tokens, 4, 2, 8).find("axis 1"), std::string::npos);
+  EXPECT_NE(check_text(query_temperature{.axis = -1}, tokens, 4, 2, 8).find("axis -1; allowed: 0 to 0"),
+            std::string::npos);
   for (const double& bad : not_finite()) {
     query_temperature coefficient, length, shift;
     coefficient.coefficient = length.length = shift.shift = bad;

@@ -351,8 +351,16 @@ TEST(Rope, ChecksHeadsAndTokens) {
   const rope two_axes(ladder_of(6), {.frequency_axis = {0, 1, 0}}),
       four_axes(ladder_of(6), {.frequency_axis = {0, 3, 2}});
   EXPECT_EQ(check_text(two_axes, three, 4, 2, 8), "");
-  EXPECT_NE(check_text(two_axes, token_range(5), 4, 2, 8).find("position axis 1"), std::string::npos);
-  EXPECT_NE(check_text(four_axes, three, 4, 2, 8).find("position axis 3"), std::string::npos);
+  const auto lacks_axes = [&](const rope& e, const posenc::token_view& tokens, const char* text) {
+    const std::string found = check_text(e, tokens, 4, 2, 8);
+    EXPECT_NE(found.find(text), std::string::npos) << found;
+  };
+  lacks_axes(two_axes, token_range(5),
+             "rope reads the position axis 1 (counted from 0) and tokens.q has 1 axis; allowed: tokens with 2 axes and "
+             "more");
+  lacks_axes(four_axes, three,
+             "rope reads the position axis 3 (counted from 0) and tokens.q has 3 axes; allowed: tokens with 4 axes and "
+             "more");
 }
 
 }  // namespace

@@ -40,11 +40,9 @@ class kv_allocator {
   maybe_error check_room(const char* argument, index_t needed, index_t freed) const noexcept {
     const index_t room = free_blocks() + freed;
     if (max_blocks_ == 0 || needed <= room) return {};
-    return make_error(
-        errc::out_of_range, argument,
-        "needs %td more blocks and the pool is full: %td of its %td blocks are in use; allowed: up to %td "
-        "more",
-        needed, max_blocks_ - room, max_blocks_, room);
+    return make_error(errc::out_of_range, argument,
+                      "needs %td more blocks and %td of the pool's %td are free; allowed: up to %td", needed, room,
+                      max_blocks_, room);
   }
 
   index_t take() {

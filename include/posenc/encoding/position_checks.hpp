@@ -46,8 +46,14 @@ found_position find_position(const token_view& tokens, index_t axis, Bad bad) no
 inline maybe_error check_axis(const char* encoding, index_t axis, const encoding_use& use) noexcept {
   return for_each_side(use, [&](const char* side, const token_view& tokens) -> maybe_error {
     if (axis >= 0 && axis < tokens.axes()) return {};
-    return make_error(errc::mismatch, "encoding", "%s reads the position axis %td; %s has %td, allowed: 0 to %td",
-                      encoding, axis, side, tokens.axes(), tokens.axes() - 1);
+    if (axis < 0)
+      return make_error(errc::mismatch, "encoding", "%s reads the position axis %td; allowed: 0 to %td, the axes of %s",
+                        encoding, axis, tokens.axes() - 1, side);
+    return make_error(
+        errc::mismatch, "encoding",
+        "%s reads the position axis %td (counted from 0) and %s has %td %s; allowed: tokens with %td axes "
+        "and more",
+        encoding, axis, side, tokens.axes(), tokens.axes() == 1 ? "axis" : "axes", axis + 1);
   });
 }
 
