@@ -120,6 +120,7 @@ struct real_names {
 /// A rotation for tests: turns dimensions `first` and `first + 1` by position * frequency, times `factor`.
 struct turn {
   using acts_on = posenc::places<posenc::on_queries_keys>;
+  static constexpr bool rotation_depends_on_role = false;
 
   index_t first = 0;
   double frequency = 1;

@@ -4,10 +4,13 @@
 #include "support/allocations.hpp"
 
 #include <gtest/gtest.h>
+#include <posenc/encoding/any_encoding.hpp>
 #include <posenc/encoding/combine.hpp>
+#include <posenc/encoding/nope.hpp>
 #include <posenc/encoding/query_temperature.hpp>
 #include <posenc/encoding/rope.hpp>
 #include <posenc/encoding/rotate.hpp>
+#include <posenc/encoding/xpos.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -121,11 +124,11 @@ TYPED_TEST(RotateHooks, QueryHeadsFollowTheirKeyHead) {
   rotate(view_thd(q.data(), 1, heads, dim), at, per_head_turn{}, {.role = token_role::query, .kv_heads = kv_heads});
   expect(q, 3);
   q = heads_at(heads);
-  rotate(view_thd(q.data(), 1, heads, dim), at, per_head_turn{});
+  rotate(view_thd(q.data(), 1, heads, dim), at, per_head_turn{}, {.role = token_role::query});
   expect(q, 1);
   q = heads_at(heads);
   rerotate(view_thd(q.data(), 1, heads, dim), token_range(1), per_head_turn{}, per_head_turn{}, 3,
-           {.kv_heads = kv_heads});
+           {.role = token_role::query, .kv_heads = kv_heads});
   expect(q, 3);
 }
 
@@ -135,7 +138,7 @@ TYPED_TEST(RotateHooks, RolesAreToldApart) {
   auto q = as_elements<TypeParam>(numbers(8, 1.0)), k = q, both_q = q, both_k = q;
   const token_view at = token_range(1, 9);
   rotate(view_thd(q.data(), 1, 1, 8), at, hotter, {.role = token_role::query});
-  rotate(view_thd(k.data(), 1, 1, 8), at, hotter);
+  rotate(view_thd(k.data(), 1, 1, 8), at, hotter, {.role = token_role::key});
   rotate_qk(view_thd(both_q.data(), 1, 1, 8), view_thd(both_k.data(), 1, 1, 8), at, hotter);
   const double factor = 1 + 0.5 * std::log(1 + std::floor(10.0 / 2));
   for (std::size_t i = 0; i < 8; ++i) {
@@ -329,6 +332,51 @@ TEST(RotateErrors, NameTheArgumentAndLeaveEverythingUntouched) {
   for (const double& bad : not_finite()) again(errc::invalid_value, "shift: is", encoding, bad);
   again(errc::invalid_value, "shift: is 1e+16", encoding, 1e16);
   again(errc::invalid_shape, "encoding: rope turns 6 dimensions", partial, 1);
+}
+
+// Whoever forgets the role of queries would turn them as keys, with scores that look right.
+TEST(RotateErrors, ARoleThatMattersMustBeGiven) {
+  const posenc::xpos apart(ladder_of(8));
+  const posenc::query_temperature temperature;
+  const rope alike(ladder_of(8));
+  std::vector<float> x(2 * 3 * 8, 1.0f), out(x.size(), 2.0f);
+  const std::vector<float> before = x, out_before = out;
+  const auto refuses = [&](const auto& e, index_t tokens) {
+    const auto view = view_thd(x.data(), tokens, 2, 8), to = view_thd(out.data(), tokens, 2, 8);
+    const token_view at = token_range(tokens, 5);
+    const char* const text = "options.role: is not given and the encoding turns queries and keys differently";
+    const maybe_error found[] = {check(view, at, e), check(view, to, at, e), check(view, at, e, e, 3),
+                                 check(view, at, e, alike, 3), check(view, to, at, alike, e, 3)};
+    for (const maybe_error& one : found) {
+      ASSERT_TRUE(one.has_value());
+      EXPECT_EQ(one->code(), errc::invalid_value);
+      EXPECT_NE(std::string(one->what()).find(text), std::string::npos) << one->what();
+    }
+    POSENC_EXPECT_ERROR(rotate(view, at, e), errc::invalid_value, text);
+    POSENC_EXPECT_ERROR(rotate(view, to, at, e), errc::invalid_value, text);
+    POSENC_EXPECT_ERROR(rotate_transposed(view, at, e), errc::invalid_value, text);
+    POSENC_EXPECT_ERROR(unrotate(view, at, e), errc::invalid_value, text);
+    POSENC_EXPECT_ERROR(rerotate(view, at, e, e, 3), errc::invalid_value, text);
+    POSENC_EXPECT_ERROR(rerotate(view, to, at, alike, e, 3), errc::invalid_value, text);
+    EXPECT_EQ(x, before);
+    EXPECT_EQ(out, out_before);
+    for (const token_role role : {token_role::query, token_role::key}) {
+      EXPECT_FALSE(check(view, at, e, {.role = role}).has_value());
+      EXPECT_FALSE(check(view, at, e, e, 3, {.role = role}).has_value());
+    }
+  };
+  for (const index_t tokens : {1, 3}) {
+    refuses(apart, tokens);
+    refuses(temperature, tokens);
+    refuses(combine(alike, temperature), tokens);
+    refuses(posenc::any_encoding(apart), tokens);
+    refuses(per_head_turn{}, tokens);  // says nothing of it
+    const auto view = view_thd(x.data(), tokens, 2, 8);
+    EXPECT_FALSE(check(view, token_range(tokens), alike).has_value());
+    EXPECT_FALSE(check(view, token_range(tokens), posenc::any_encoding(alike)).has_value());
+    EXPECT_FALSE(check(view, token_range(tokens), posenc::any_encoding(posenc::nope{})).has_value());
+    EXPECT_FALSE(check_rotate_qk(view, view_thd(out.data(), tokens, 2, 8), token_range(tokens), apart).has_value());
+  }
 }
 
 TEST(RotateErrors, OfGoodArgumentsAreNone) {

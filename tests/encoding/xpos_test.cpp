@@ -143,12 +143,15 @@ TEST(XPos, SaysHowFarItReaches) {
   const xpos encoding(ladder_of(16), {.center = 100});
   EXPECT_NEAR(encoding.reach(), 100 * 512 / -std::log2(0.4 / 1.4), 1e-6);
   std::vector<float> x(16, 1.0f);
-  const auto view = view_thd(x.data(), 1, 1, 16);
-  EXPECT_FALSE(posenc::check(view, token_range(1, 100 + std::floor(encoding.reach())), encoding));
-  const auto error = posenc::check(view, token_range(1, 101 + std::floor(encoding.reach())), encoding);
-  ASSERT_TRUE(error);
-  EXPECT_EQ(error->code(), posenc::errc::out_of_range);
-  EXPECT_TRUE(posenc::check(view, token_range(1, 100 - std::ceil(encoding.reach())), encoding));
+  const auto check_at = [&](double position) {
+    return posenc::check(view_thd(x.data(), 1, 1, 16), token_range(1, position), encoding, {.role = token_role::key});
+  };
+  EXPECT_FALSE(check_at(100 + std::floor(encoding.reach())));
+  for (const double far : {101 + std::floor(encoding.reach()), 100 - std::ceil(encoding.reach())}) {
+    const auto error = check_at(far);
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), posenc::errc::out_of_range);
+  }
   EXPECT_TRUE(xpos::check(ladder_of(16), {.scale_base = 0}));
   EXPECT_TRUE(xpos::check(ladder_of(16), {.gamma = -0.4}));
   EXPECT_TRUE(xpos::check(ladder_of(16), {.offset = -1}));

@@ -37,6 +37,9 @@ class any_encoding {
   bool rotates() const noexcept { return single_.rotation != nullptr; }
   bool biases() const noexcept { return single_.bias != nullptr; }
 
+  /// Whether the held encoding may turn queries and keys differently.
+  bool tells_roles_apart() const noexcept { return extra_->tells_roles_apart; }
+
   index_t rotation_size(rotation_shape shape) const {
     return rotates() ? single_.rotation->size(single_.encoding, shape) : 0;
   }
@@ -76,6 +79,7 @@ class any_encoding {
   using bias_function = void (*)(const void*, const score_keys<Real, Consecutive>&, index_t head, simd::vec<Real>& out);
 
   struct extra_functions {
+    bool tells_roles_apart;
     maybe_error (*check)(const void*, const encoding_use&);
     dim_range (*rotated_dims)(const void*, rotation_shape);
     bias_function<float, true> float_consecutive;
@@ -103,7 +107,8 @@ class any_encoding {
   }
 
   template <class E>
-  static constexpr extra_functions extra_of{[](const void* e, const encoding_use& use) -> maybe_error {
+  static constexpr extra_functions extra_of{detail::depends_on_role<E>(),
+                                            [](const void* e, const encoding_use& use) -> maybe_error {
                                               return detail::check_encoding(*static_cast<const E*>(e), use);
                                             },
                                             [](const void* e, rotation_shape shape) -> dim_range {

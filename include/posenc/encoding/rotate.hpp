@@ -28,7 +28,8 @@
 ///
 /// Errors: `check` with the same arguments (without the executor) gives them as a value: invalid_shape (extents, tokens, a
 /// width that does not fit), invalid_layout (null data, a stride of dim other than 1, rows that share elements, an out that
-/// overlaps), invalid_value, mismatch. Nothing has been written when one is raised. No rows or no tokens is valid.
+/// overlaps), invalid_value (positions, a role that has to be given), mismatch. Nothing has been written when one is raised.
+/// No rows or no tokens is valid.
 namespace posenc::inline POSENC_ABI {
 
 namespace detail {
@@ -78,6 +79,7 @@ template <rotation_op Op, class In, class Out, class E>
 POSENC_ALWAYS_INLINE bool rotate_token(const rotated_heads<In, Out>& x, const token_view& tokens, const E& encoding,
                                        const rotate_options& options) {
   if (!is_one_token(x, tokens) || options.kv_heads != 0) return false;
+  if constexpr (depends_on_role<E>()) raise_if(check_role(encoding, options));
   raise_if(check_encoding(encoding, use_of(x, tokens, 0)));
   turn_one_token<compute_type<Out>>(tokens.position(0, 0, 0), encoding, Op, rotation_shape{x.in.dim(), x.in.heads()},
                                     options.store, heads_of_token(x, 0, 0));
@@ -101,7 +103,7 @@ consteval bool check_rotate_qk_types() {
 template <rotation_op Op, class In, class Out, class E, class Executor>
 POSENC_NOINLINE void rotate_any_one(const rotated_heads<In, Out>& x, const token_view& tokens, const E& encoding,
                                     const rotate_options& options, Executor& executor) {
-  raise_if(check_rotation(x, tokens, encoding, options.kv_heads));
+  raise_if(check_rotation(x, tokens, encoding, options));
   const rotation_shape shape{x.in.dim(), kv_heads_of(x, options.kv_heads)};
   run_rotation<compute_type<Out>>(tokens, x.in.batch(), encoding, Op, shape, options.store, executor, x);
 }
@@ -110,14 +112,14 @@ POSENC_NOINLINE void rotate_any_one(const rotated_heads<In, Out>& x, const token
 template <rotation_op Op, class E, class Executor, class... X>
 POSENC_ALWAYS_INLINE void rotate_one(const token_view& tokens, const E& encoding, const rotate_options& options,
                                      Executor& executor, X&... x) {
-  if (!rotate_token<Op>(heads_of(x..., options.role, "x"), tokens, encoding, options))
-    rotate_any_one<Op>(heads_of(x..., options.role, "x"), tokens, encoding, options, executor);
+  if (!rotate_token<Op>(heads_of(x..., role_of(options), "x"), tokens, encoding, options))
+    rotate_any_one<Op>(heads_of(x..., role_of(options), "x"), tokens, encoding, options, executor);
 }
 
 template <class In, class Out, class From, class To, class Executor>
 void rerotate_one(const rotated_heads<In, Out>& x, const token_view& tokens, const From& from, const To& to,
                   double shift, const rotate_options& options, Executor& executor) {
-  raise_if(check_rerotation(x, tokens, from, to, shift, options.kv_heads));
+  raise_if(check_rerotation(x, tokens, from, to, shift, options));
   const rotation_shape shape{x.in.dim(), kv_heads_of(x, options.kv_heads)};
   run_rerotation<compute_type<Out>>(tokens, from, to, shift, shape, executor, x);
 }
@@ -125,7 +127,8 @@ void rerotate_one(const rotated_heads<In, Out>& x, const token_view& tokens, con
 }  // namespace detail
 
 /// x = A R x, in place: every head of every token turned by the rotation R of its position and multiplied by the
-/// encoding's attention factor A.
+/// encoding's attention factor A. Where queries and keys turn differently (xPos), options.role says which x are:
+/// rotate(q, tokens, xpos, {.role = token_role::query}).
 template <class X, class E, class Executor = serial_executor>
 void rotate(X&& x, const token_view& tokens, const E& encoding, const rotate_options& options = {},
             Executor&& executor = {}) {
@@ -209,7 +212,8 @@ template <class X, class From, class To, class Executor = serial_executor>
 void rerotate(X&& keys, const token_view& tokens, const From& from, const To& to, double shift,
               const rotate_options& options = {}, Executor&& executor = {}) {
   if constexpr (detail::check_rotate_types<X&, X&, From, To>())
-    detail::rerotate_one(detail::heads_of(keys, options.role, "keys"), tokens, from, to, shift, options, executor);
+    detail::rerotate_one(detail::heads_of(keys, detail::role_of(options), "keys"), tokens, from, to, shift, options,
+                         executor);
 }
 
 /// The same into `out`.
@@ -217,7 +221,8 @@ template <class X, class Out, class From, class To, class Executor = serial_exec
 void rerotate(X&& keys, Out&& out, const token_view& tokens, const From& from, const To& to, double shift,
               const rotate_options& options = {}, Executor&& executor = {}) {
   if constexpr (detail::check_rotate_types<X&, Out&, From, To>())
-    detail::rerotate_one(detail::heads_of(keys, out, options.role, "keys"), tokens, from, to, shift, options, executor);
+    detail::rerotate_one(detail::heads_of(keys, out, detail::role_of(options), "keys"), tokens, from, to, shift,
+                         options, executor);
 }
 
 /// What `rotate`, `rotate_transposed` and `unrotate` with these arguments would raise, as a value. Never throws, allocates
@@ -226,7 +231,7 @@ template <class X, class E>
   requires(rotary_encoding<E> && !acts_on<E, on_inputs>)
 maybe_error check(X&& x, const token_view& tokens, const E& encoding, const rotate_options& options = {}) noexcept {
   if constexpr (detail::check_rotate_types<X&, X&, E>())
-    return detail::check_rotation(detail::heads_of(x, options.role, "x"), tokens, encoding, options.kv_heads);
+    return detail::check_rotation(detail::heads_of(x, detail::role_of(options), "x"), tokens, encoding, options);
 }
 
 template <class X, class Out, class E>
@@ -234,7 +239,7 @@ template <class X, class Out, class E>
 maybe_error check(X&& x, Out&& out, const token_view& tokens, const E& encoding,
                   const rotate_options& options = {}) noexcept {
   if constexpr (detail::check_rotate_types<X&, Out&, E>())
-    return detail::check_rotation(detail::heads_of(x, out, options.role, "x"), tokens, encoding, options.kv_heads);
+    return detail::check_rotation(detail::heads_of(x, out, detail::role_of(options), "x"), tokens, encoding, options);
 }
 
 /// The same for `rotate_qk`.
@@ -259,8 +264,8 @@ template <class X, class From, class To>
 maybe_error check(X&& keys, const token_view& tokens, const From& from, const To& to, double shift,
                   const rotate_options& options = {}) noexcept {
   if constexpr (detail::check_rotate_types<X&, X&, From, To>())
-    return detail::check_rerotation(detail::heads_of(keys, options.role, "keys"), tokens, from, to, shift,
-                                    options.kv_heads);
+    return detail::check_rerotation(detail::heads_of(keys, detail::role_of(options), "keys"), tokens, from, to, shift,
+                                    options);
 }
 
 template <class X, class Out, class From, class To>
@@ -268,8 +273,8 @@ template <class X, class Out, class From, class To>
 maybe_error check(X&& keys, Out&& out, const token_view& tokens, const From& from, const To& to, double shift,
                   const rotate_options& options = {}) noexcept {
   if constexpr (detail::check_rotate_types<X&, Out&, From, To>())
-    return detail::check_rerotation(detail::heads_of(keys, out, options.role, "keys"), tokens, from, to, shift,
-                                    options.kv_heads);
+    return detail::check_rerotation(detail::heads_of(keys, out, detail::role_of(options), "keys"), tokens, from, to,
+                                    shift, options);
 }
 
 }  // namespace posenc::inline POSENC_ABI

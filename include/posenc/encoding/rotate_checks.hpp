@@ -3,6 +3,7 @@
 #define POSENC_ENCODING_ROTATE_CHECKS_HPP
 
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 
 #include "../attention/checks.hpp"
@@ -12,14 +13,17 @@
 #include "../core/tensor_view.hpp"
 #include "../core/tokens.hpp"
 #include "concepts.hpp"
+#include "rotated_dims.hpp"
 #include "store_mode.hpp"
 
 namespace posenc::inline POSENC_ABI {
 
-/// What a rotation may depend on besides tokens and encoding. For rope itself, neither field makes a difference.
+/// What a rotation may depend on besides tokens and encoding. For rope itself, neither `role` nor `kv_heads` makes a
+/// difference.
 struct rotate_options {
-  /// Which side the heads are of: some encodings (xPos, a query temperature) treat queries and keys differently.
-  token_role role = token_role::key;
+  /// Which side the heads are of. Some encodings (xPos, a query temperature) turn queries and keys differently, and a call
+  /// with one of these must say it; to the others it is nothing.
+  std::optional<token_role> role = std::nullopt;
 
   /// Key heads of the layer, where query heads of grouped attention are turned and key heads have rotations of their own:
   /// query head h belongs to key head h / (heads / kv_heads). 0: as many as there are heads.
@@ -227,12 +231,28 @@ POSENC_ALWAYS_INLINE encoding_use use_of(const rotated_heads<In, Out>& x, const 
   return use;
 }
 
+/// The side that heads are of; any one where encodings do not tell them apart.
+POSENC_ALWAYS_INLINE token_role role_of(const rotate_options& options) noexcept {
+  return options.role.value_or(token_role::key);
+}
+
+/// Queries that are turned as keys give scores that look right: nothing is guessed.
+template <class E>
+maybe_error check_role(const E& encoding, const rotate_options& options) noexcept {
+  if (options.role || !tells_roles_apart(encoding)) return {};
+  return make_error(errc::invalid_value, "options.role",
+                    "is not given and the encoding turns queries and keys differently; allowed: token_role::query or "
+                    "token_role::key, what the heads are (an encoding that turns both alike says so: "
+                    "rotation_depends_on_role = false)");
+}
+
 template <rotary_encoding E, class In, class Out>
 maybe_error check_rotation(const rotated_heads<In, Out>& x, const token_view& tokens, const E& encoding,
-                           index_t kv_heads) noexcept {
+                           const rotate_options& options) noexcept {
   if (maybe_error e = check_heads(x, tokens)) return e;
-  if (maybe_error e = check_kv_heads(x, kv_heads)) return e;
-  return check_encoding(encoding, use_of(x, tokens, kv_heads));
+  if (maybe_error e = check_role(encoding, options)) return e;
+  if (maybe_error e = check_kv_heads(x, options.kv_heads)) return e;
+  return check_encoding(encoding, use_of(x, tokens, options.kv_heads));
 }
 
 /// Queries and keys of the same tokens.
@@ -257,11 +277,11 @@ maybe_error check_rotation_pair(const rotated_heads<Q, QOut>& q, const rotated_h
 
 template <rotary_encoding From, rotary_encoding To, class In, class Out>
 maybe_error check_rerotation(const rotated_heads<In, Out>& x, const token_view& tokens, const From& from, const To& to,
-                             const double& shift, index_t kv_heads) noexcept {
+                             const double& shift, const rotate_options& options) noexcept {
   if (!is_position(shift))
     return make_error(errc::invalid_value, "shift", "is %g; allowed: a finite number within +-2^53", shift);
-  if (maybe_error e = check_rotation(x, tokens, from, kv_heads)) return e;
-  return check_rotation(x, tokens, to, kv_heads);
+  if (maybe_error e = check_rotation(x, tokens, from, options)) return e;
+  return check_rotation(x, tokens, to, options);
 }
 
 }  // namespace detail

@@ -53,6 +53,18 @@ constexpr bool depends_on_role() {
   }
 }
 
+/// The same of one encoding: what is chosen at run time asks the one that it holds.
+template <class E>
+bool tells_roles_apart(const E& encoding) noexcept {
+  if constexpr (!depends_on_role<E>()) {
+    return false;
+  } else if constexpr (requires { encoding.tells_roles_apart(); }) {
+    return encoding.tells_roles_apart();
+  } else {
+    return true;
+  }
+}
+
 }  // namespace detail
 
 }  // namespace posenc::inline POSENC_ABI

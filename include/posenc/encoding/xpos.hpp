@@ -30,8 +30,8 @@ struct xpos_options {
 ///
 /// so that a score shrinks by zeta_i^((t_query - t_key) / scale_base). Meant for causal attention: later keys would grow.
 /// The centre only keeps the numbers small; it cancels in scores, as long as it stays what it was when keys were cached.
-/// All of it is in `rotate` (role tells queries from keys); `rotate_transposed` keeps the factor and turns back,
-/// `unrotate` divides by it.
+/// All of it is in `rotate` (role tells queries from keys and must be given); `rotate_transposed` keeps the factor and turns
+/// back, `unrotate` divides by it.
 class xpos {
  public:
   using acts_on = places<on_queries_keys>;
