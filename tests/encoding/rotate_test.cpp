@@ -630,6 +630,51 @@ TEST(RotateExecutor, OneTokenOfManyRowsIsCut) {
   EXPECT_TRUE(equal_bits(x, y));
 }
 
+// The executor without options before it, for every function in place and out of place.
+TYPED_TEST(Rotate, TakesAnExecutorWithoutOptions) {
+  constexpr index_t tokens = 600, heads = 8, dim = 64;
+  const rope encoding(ladder_of(dim, 1.5));
+  const auto x = as_elements<TypeParam>(pattern(tokens * heads * dim));
+  const posenc::token_view at = token_range(tokens, 5);
+  const auto runs = [&](auto&& operation, auto&& to_compare) {
+    auto y = x, z = x;
+    std::vector<TypeParam> out(x.size());
+    const auto view = [&](std::vector<TypeParam>& data) { return view_thd(data.data(), tokens, heads, dim); };
+    index_t tasks = 0;
+    const counting executor{&tasks};
+    to_compare(view(z));
+    operation(view(y), view(out), executor);
+    EXPECT_TRUE(equal_bits(out, z));
+    EXPECT_TRUE(equal_bits(y, z));
+  };
+  const auto in_turn = [](auto&& in_place, auto&& out_of_place) {
+    return [=](auto y, auto out, const counting& executor) {
+      out_of_place(y, out, executor);
+      const index_t first = *executor.tasks;
+      EXPECT_GT(first, 1) << "the test means to cut the work";
+      in_place(y, executor);
+      EXPECT_EQ(*executor.tasks, 2 * first);
+    };
+  };
+  runs(in_turn([&](auto y, auto&& e) { rotate(y, at, encoding, e); },
+               [&](auto y, auto out, auto&& e) { rotate(y, out, at, encoding, e); }),
+       [&](auto z) { rotate(z, at, encoding); });
+  runs(in_turn([&](auto y, auto&& e) { rotate_transposed(y, at, encoding, e); },
+               [&](auto y, auto out, auto&& e) { rotate_transposed(y, out, at, encoding, e); }),
+       [&](auto z) { rotate_transposed(z, at, encoding); });
+  runs(in_turn([&](auto y, auto&& e) { unrotate(y, at, encoding, e); },
+               [&](auto y, auto out, auto&& e) { unrotate(y, out, at, encoding, e); }),
+       [&](auto z) { unrotate(z, at, encoding); });
+  runs(in_turn([&](auto y, auto&& e) { rerotate(y, at, encoding, encoding, 3, e); },
+               [&](auto y, auto out, auto&& e) { rerotate(y, out, at, encoding, encoding, 3, e); }),
+       [&](auto z) { rerotate(z, at, encoding, encoding, 3); });
+  posenc::serial_executor one;
+  auto y = x, z = x;
+  rotate(view_thd(y.data(), tokens, heads, dim), at, encoding, one);
+  rotate(view_thd(z.data(), tokens, heads, dim), at, encoding, posenc::serial_executor{});
+  EXPECT_TRUE(equal_bits(y, z));
+}
+
 TEST(RotateExecutor, SmallWorkIsNotCut) {
   std::vector<float> x(16 * 4 * 64, 1.0f);
   index_t tasks = 0;

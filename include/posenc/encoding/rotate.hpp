@@ -24,7 +24,8 @@
 ///
 /// Elements are float, half or bfloat16 (arithmetic in float, rounded once) or double. Dimensions that the encoding does
 /// not turn keep their bits in place and are copied out of place. With rope nothing is allocated for heads of up to 512
-/// dimensions. Neither the executor nor alignment changes a bit of the result.
+/// dimensions. The executor comes last, with or without options before it. Neither the executor nor alignment changes a bit
+/// of the result.
 ///
 /// Errors: `check` with the same arguments (without the executor) gives them as a value: invalid_shape (extents, tokens, a
 /// width that does not fit), invalid_layout (null data, a stride of dim other than 1, rows that share elements, an out that
@@ -135,6 +136,11 @@ void rotate(X&& x, const token_view& tokens, const E& encoding, const rotate_opt
   if constexpr (detail::check_rotate_types<X&, X&, E>())
     detail::rotate_one<rotation_op::rotate>(tokens, encoding, options, executor, x);
 }
+template <class X, class E, class Executor>
+  requires executor<std::remove_reference_t<Executor>>
+void rotate(X&& x, const token_view& tokens, const E& encoding, Executor&& executor) {
+  rotate(x, tokens, encoding, rotate_options{}, executor);
+}
 
 /// out = A R x. `out` has the extents of x and is x itself or does not overlap it; float, half and bfloat16 mix.
 template <class X, class Out, class E, class Executor = serial_executor>
@@ -142,6 +148,11 @@ void rotate(X&& x, Out&& out, const token_view& tokens, const E& encoding, const
             Executor&& executor = {}) {
   if constexpr (detail::check_rotate_types<X&, Out&, E>())
     detail::rotate_one<rotation_op::rotate>(tokens, encoding, options, executor, x, out);
+}
+template <class X, class Out, class E, class Executor>
+  requires executor<std::remove_reference_t<Executor>>
+void rotate(X&& x, Out&& out, const token_view& tokens, const E& encoding, Executor&& executor) {
+  rotate(x, out, tokens, encoding, rotate_options{}, executor);
 }
 
 /// Queries and keys of the same tokens in place and in one pass, for which a token's cosines and sines are made once:
@@ -168,7 +179,7 @@ void rotate_qk(Q&& q, K&& k, QOut&& q_out, KOut&& k_out, const token_view& token
 }
 
 template <class Q, class K, class QOut, class KOut, class E, class Executor = serial_executor>
-  requires(!std::is_same_v<std::remove_cvref_t<Executor>, rotate_options>)
+  requires executor<std::remove_reference_t<Executor>>
 void rotate_qk(Q&& q, K&& k, QOut&& q_out, KOut&& k_out, const token_view& tokens, const E& encoding,
                Executor&& executor = {}) {
   rotate_qk(q, k, q_out, k_out, tokens, encoding, rotate_options{}, executor);
@@ -181,6 +192,11 @@ void rotate_transposed(X&& x, const token_view& tokens, const E& encoding, const
   if constexpr (detail::check_rotate_types<X&, X&, E>())
     detail::rotate_one<rotation_op::transposed>(tokens, encoding, options, executor, x);
 }
+template <class X, class E, class Executor>
+  requires executor<std::remove_reference_t<Executor>>
+void rotate_transposed(X&& x, const token_view& tokens, const E& encoding, Executor&& executor) {
+  rotate_transposed(x, tokens, encoding, rotate_options{}, executor);
+}
 
 /// out = A R^T x.
 template <class X, class Out, class E, class Executor = serial_executor>
@@ -188,6 +204,11 @@ void rotate_transposed(X&& x, Out&& out, const token_view& tokens, const E& enco
                        const rotate_options& options = {}, Executor&& executor = {}) {
   if constexpr (detail::check_rotate_types<X&, Out&, E>())
     detail::rotate_one<rotation_op::transposed>(tokens, encoding, options, executor, x, out);
+}
+template <class X, class Out, class E, class Executor>
+  requires executor<std::remove_reference_t<Executor>>
+void rotate_transposed(X&& x, Out&& out, const token_view& tokens, const E& encoding, Executor&& executor) {
+  rotate_transposed(x, out, tokens, encoding, rotate_options{}, executor);
 }
 
 /// x = R^T x / A, in place: undoes `rotate`, up to rounding.
@@ -197,6 +218,11 @@ void unrotate(X&& x, const token_view& tokens, const E& encoding, const rotate_o
   if constexpr (detail::check_rotate_types<X&, X&, E>())
     detail::rotate_one<rotation_op::inverse>(tokens, encoding, options, executor, x);
 }
+template <class X, class E, class Executor>
+  requires executor<std::remove_reference_t<Executor>>
+void unrotate(X&& x, const token_view& tokens, const E& encoding, Executor&& executor) {
+  unrotate(x, tokens, encoding, rotate_options{}, executor);
+}
 
 /// out = R^T x / A.
 template <class X, class Out, class E, class Executor = serial_executor>
@@ -204,6 +230,11 @@ void unrotate(X&& x, Out&& out, const token_view& tokens, const E& encoding, con
               Executor&& executor = {}) {
   if constexpr (detail::check_rotate_types<X&, Out&, E>())
     detail::rotate_one<rotation_op::inverse>(tokens, encoding, options, executor, x, out);
+}
+template <class X, class Out, class E, class Executor>
+  requires executor<std::remove_reference_t<Executor>>
+void unrotate(X&& x, Out&& out, const token_view& tokens, const E& encoding, Executor&& executor) {
+  unrotate(x, out, tokens, encoding, rotate_options{}, executor);
 }
 
 /// Keys that `from` rotated at the positions of `tokens` become keys that `to` rotates at those positions + shift (on every
@@ -215,6 +246,11 @@ void rerotate(X&& keys, const token_view& tokens, const From& from, const To& to
     detail::rerotate_one(detail::heads_of(keys, detail::role_of(options), "keys"), tokens, from, to, shift, options,
                          executor);
 }
+template <class X, class From, class To, class Executor>
+  requires executor<std::remove_reference_t<Executor>>
+void rerotate(X&& keys, const token_view& tokens, const From& from, const To& to, double shift, Executor&& executor) {
+  rerotate(keys, tokens, from, to, shift, rotate_options{}, executor);
+}
 
 /// The same into `out`.
 template <class X, class Out, class From, class To, class Executor = serial_executor>
@@ -223,6 +259,12 @@ void rerotate(X&& keys, Out&& out, const token_view& tokens, const From& from, c
   if constexpr (detail::check_rotate_types<X&, Out&, From, To>())
     detail::rerotate_one(detail::heads_of(keys, out, detail::role_of(options), "keys"), tokens, from, to, shift,
                          options, executor);
+}
+template <class X, class Out, class From, class To, class Executor>
+  requires executor<std::remove_reference_t<Executor>>
+void rerotate(X&& keys, Out&& out, const token_view& tokens, const From& from, const To& to, double shift,
+              Executor&& executor) {
+  rerotate(keys, out, tokens, from, to, shift, rotate_options{}, executor);
 }
 
 /// What `rotate`, `rotate_transposed` and `unrotate` with these arguments would raise, as a value. Never throws, allocates
