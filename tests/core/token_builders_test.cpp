@@ -238,10 +238,47 @@ TEST(Mrope, CellsOfAGridMaySeeEachOther) {
   EXPECT_EQ(tokens.order, (doubles{0, 1, 1, 1, 1, 5, 6, 6}));
 }
 
+// In pieces, as prompts come that are longer than a call: the numbers are those of the whole.
+TEST(Mrope, PiecesAreTheWhole) {
+  using builder = posenc::mrope_builder;
+  const std::vector<void (*)(builder&)> segments = {
+      [](builder& b) { b.text(3); }, [](builder& b) { b.grid(1, 2, 5); }, [](builder& b) { b.grid(3, 1, 1); },
+      [](builder& b) { b.text(1); }, [](builder& b) { b.grid(2, 2, 2); }, [](builder& b) { b.text(1); }};
+  for (const bool same_order : {false, true}) {
+    builder all({.same_order_in_grid = same_order});
+    for (const auto segment : segments) segment(all);
+    const token_list whole = all.build();
+    for (std::size_t step : {1u, 2u, 4u}) {
+      index_t past = 0;
+      double next = 0;
+      for (std::size_t at = 0; at < segments.size(); at += step) {
+        builder some({.same_order_in_grid = same_order, .next_position = next, .past = past});
+        for (std::size_t i = at; i < (std::min)(segments.size(), at + step); ++i) segments[i](some);
+        const token_list list = some.build();
+        const token_view piece = list;
+        for (index_t t = 0; t < piece.count(); ++t) {
+          for (index_t axis = 0; axis < 3; ++axis)
+            EXPECT_EQ(piece.position(axis, 0, t), whole.view().position(axis, 0, past + t));
+          EXPECT_EQ(piece.order(0, t), whole.view().order(0, past + t));
+        }
+        past += piece.count();
+        next = list.next_position();
+      }
+      EXPECT_EQ(past, whole.count);
+    }
+  }
+}
+
 TEST(Mrope, Errors) {
   posenc::mrope_builder builder;
   POSENC_EXPECT_ERROR(builder.grid(1, -2, 3), errc::invalid_shape, "grid: is 1 x -2 x 3");
   EXPECT_EQ(builder.build().count, 0) << "nothing was added";
+  using posenc::mrope_builder;
+  POSENC_EXPECT_ERROR(mrope_builder({.next_position = 3, .past = -1}), errc::invalid_value, "past: is -1");
+  POSENC_EXPECT_ERROR(mrope_builder({.next_position = 1e16, .past = 1}), errc::invalid_value,
+                      "next_position: is 1e+16");
+  POSENC_EXPECT_ERROR(mrope_builder({.next_position = 12}), errc::mismatch, "next_position: is 12 and past 0");
+  POSENC_EXPECT_ERROR(mrope_builder({.past = 40}), errc::mismatch, "next_position: is 0 and past 40");
 }
 
 TEST(TokenList, ConvertsToViewAndPair) {

@@ -208,18 +208,35 @@ token_list opt_positions(const M* attention_mask, index_t batch, index_t count) 
 /// axes together; a grid starts where the text ended and spreads its cells over the axes; what follows starts one past
 /// the largest position so far (arXiv:2409.12191, section 2.1). The order is the token index, so that a causal mask stays
 /// causal within an image; `same_order_in_grid` lets the tokens of a grid see each other.
+/// What follows cached tokens, a prompt's next piece or a decoding step, starts from `next_position` and `past`: images take
+/// fewer positions than tokens, so neither tells the other.
 class mrope_builder {
  public:
   struct options {
     bool same_order_in_grid = false;
+    double next_position = 0;  ///< where the first token stands: `next_position()` of the tokens before
+    index_t past = 0;          ///< how many tokens come before, a cache's length: the order goes on from there
   };
 
   mrope_builder() = default;
-  explicit mrope_builder(options o) : options_(o) {}
+  /// Errors: invalid_value for a past outside of 0 to 2^48 and a position beyond +-2^53; mismatch for one of the two alone.
+  explicit mrope_builder(const options& o) : options_(o), next_(o.next_position) {
+    if (o.past < 0 || o.past > detail::most_tokens)
+      raise(make_error(errc::invalid_value, "past", "is %td; allowed: 0 to 2^48", o.past));
+    if (!detail::is_position(o.next_position))
+      raise(make_error(errc::invalid_value, "next_position", "is %g; allowed: finite numbers within +-2^53",
+                       o.next_position));
+    if ((o.past == 0) != (o.next_position == 0))
+      raise(
+          make_error(errc::mismatch, "next_position",
+                     "is %g and past %td; allowed: both from the tokens before, or both 0 (images take fewer positions "
+                     "than tokens)",
+                     o.next_position, o.past));
+  }
 
   mrope_builder& text(index_t count) {
     for (index_t i = 0; i < count; ++i) {
-      add(next_, next_, next_, static_cast<double>(time_.size()));
+      add(next_, next_, next_, next_order());
       next_ += 1;
     }
     return *this;
@@ -229,12 +246,12 @@ class mrope_builder {
   mrope_builder& grid(index_t frames, index_t rows, index_t columns) {
     if (frames < 0 || rows < 0 || columns < 0)
       raise(make_error(errc::invalid_shape, "grid", "is %td x %td x %td; allowed: 0 and more", frames, rows, columns));
-    const double start = next_, order = static_cast<double>(time_.size());
+    const double start = next_, order = next_order();
     for (index_t t = 0; t < frames; ++t)
       for (index_t h = 0; h < rows; ++h)
         for (index_t w = 0; w < columns; ++w)
           add(start + static_cast<double>(t), start + static_cast<double>(h), start + static_cast<double>(w),
-              options_.same_order_in_grid ? order : static_cast<double>(time_.size()));
+              options_.same_order_in_grid ? order : next_order());
     if (frames * rows * columns > 0) next_ = start + static_cast<double>((std::max)({frames, rows, columns}));
     return *this;
   }
@@ -252,6 +269,7 @@ class mrope_builder {
   }
 
  private:
+  double next_order() const noexcept { return static_cast<double>(options_.past) + static_cast<double>(time_.size()); }
   void add(double t, double h, double w, double order) {
     time_.push_back(t);
     height_.push_back(h);
