@@ -365,6 +365,22 @@ TEST(MergeErrors, OverlapsOfLse) {
   EXPECT_EQ(numbers, std::vector<float>(200, 1.0f));
 }
 
+// Rows without elements still have an lse; no rows need none.
+TEST(MergeErrors, ValuesOfNoElements) {
+  const std::vector<float> lse = {1, 2, 3};
+  std::vector<float> merged(3);
+  float* none = nullptr;
+  const auto out = posenc::view_bhtd(none, 1, 1, 3, 0);
+  posenc::attention_options options;
+  options.lse = posenc::lse_view(merged.data(), 1, 1, 3);
+  posenc::merge<float>({{out, lse.data()}}, out, options);
+  EXPECT_EQ(merged, lse);
+  POSENC_EXPECT_ERROR((posenc::merge<float>({{out, nullptr}}, out, options)), errc::invalid_layout,
+                      "part 0 has a null lse");
+  const auto nothing = posenc::view_bhtd(none, 1, 1, 0, 4);
+  posenc::merge<float>({{nothing, nullptr}}, nothing);
+}
+
 // Only the parts' own type fits their place.
 TEST(MergeErrors, NarrowOutInPlaceOfAPart) {
   std::vector<float> numbers(24, 1.0f), lse(6);
