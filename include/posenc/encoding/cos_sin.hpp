@@ -110,7 +110,7 @@ class row_series {
 template <class T>
 maybe_error check_cos_sin(const rope& encoding, const token_view& tokens, const T* cos, const T* sin,
                           const cos_sin_options& options = {}) noexcept {
-  if (maybe_error e = detail::check_tokens(tokens, tokens.batch(), tokens.count(), "tokens")) return e;
+  if (maybe_error e = detail::check_unordered_tokens(tokens, tokens.batch(), tokens.count(), "tokens")) return e;
   encoding_use use;
   use.dim = encoding.rotated_dims({}).end;
   use.q_tokens = &tokens;
