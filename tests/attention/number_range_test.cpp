@@ -108,51 +108,47 @@ TEST_P(NumberRange, IsWithinTheDocumentedBound) {
   }
 }
 
+/// Causal attention over one head of random values, against double precision.
+void expect_near_reference(const buffer<float>& q, const buffer<float>& k, const posenc::attention_options& options,
+                           const char* what) {
+  const index_t tokens = q.view.tokens(), dim = q.view.dim();
+  random_engine random(29);
+  const auto v = attention_test::random_buffer<float>(random, 1, 1, tokens, dim);
+  const auto out = make_buffer<float>(1, 1, tokens, dim);
+  const auto exact = make_buffer<double>(1, 1, tokens, dim);
+  const auto described = posenc::token_range(tokens);
+  posenc::testing::attention(q.view, k.view, v.view, exact.view, described, posenc::nope{}, posenc::causal{}, options);
+  posenc::attention(q.view, k.view, v.view, out.view, described, posenc::nope{}, posenc::causal{}, options);
+  out.for_each([&](index_t b, index_t h, index_t t, index_t d) {
+    EXPECT_NEAR(static_cast<double>(out.view(b, h, t, d)), exact.view(b, h, t, d), 2 * 2e-6) << what;
+  });
+}
+
 // Numbers next to the largest float, whose nearest bfloat16 number is infinite, times small ones: all scores of a row grow by
 // the same 2, which no softmax sees.
 TEST(LargestNumbers, InKeysAndInQueries) {
-  constexpr index_t tokens = 100, dim = 64;
-  random_engine random(29);
-  const auto v = attention_test::random_buffer<float>(random, 1, 1, tokens, dim);
+  random_engine random(28);
   for (const bool in_keys : {false, true}) {
-    const auto q = attention_test::random_buffer<float>(random, 1, 1, tokens, dim),
-               k = attention_test::random_buffer<float>(random, 1, 1, tokens, dim);
-    for (index_t t = 0; t < tokens; ++t) {
+    const auto q = attention_test::random_buffer<float>(random, 1, 1, 100, 64),
+               k = attention_test::random_buffer<float>(random, 1, 1, 100, 64);
+    for (index_t t = 0; t < 100; ++t) {
       (in_keys ? k : q).view(0, 0, t, 0) = 0x1.fffffep127f;
       (in_keys ? q : k).view(0, 0, t, 0) = 0x1p-124f;
     }
-    const auto out = make_buffer<float>(1, 1, tokens, dim);
-    const auto exact = make_buffer<double>(1, 1, tokens, dim);
-    posenc::testing::attention(q.view, k.view, v.view, exact.view, posenc::token_range(tokens), posenc::nope{},
-                               posenc::causal{});
-    posenc::attention(q.view, k.view, v.view, out.view, posenc::token_range(tokens), posenc::nope{}, posenc::causal{});
-    out.for_each([&](index_t b, index_t h, index_t t, index_t d) {
-      EXPECT_NEAR(static_cast<double>(out.view(b, h, t, d)), exact.view(b, h, t, d), 2 * 2e-6) << in_keys;
-    });
+    expect_near_reference(q, k, {}, in_keys ? "keys" : "queries");
   }
 }
 
 // Queries that the softcap divides: what they lose in parts, it would bring back.
 TEST(SmallQueries, UnderALargeSoftcap) {
-  constexpr index_t tokens = 100, dim = 64;
   random_engine random(30);
-  const auto q = attention_test::random_buffer<float>(random, 1, 1, tokens, dim),
-             k = attention_test::random_buffer<float>(random, 1, 1, tokens, dim),
-             v = attention_test::random_buffer<float>(random, 1, 1, tokens, dim);
+  const auto q = attention_test::random_buffer<float>(random, 1, 1, 100, 64),
+             k = attention_test::random_buffer<float>(random, 1, 1, 100, 64);
   q.for_each([&](index_t b, index_t h, index_t t, index_t d) {
     q.view(b, h, t, d) *= 1e-15f;
     k.view(b, h, t, d) *= 1e15f;
   });
-  const auto out = make_buffer<float>(1, 1, tokens, dim);
-  const auto exact = make_buffer<double>(1, 1, tokens, dim);
-  const posenc::attention_options options{.softcap = 1e17};
-  posenc::testing::attention(q.view, k.view, v.view, exact.view, posenc::token_range(tokens), posenc::nope{},
-                             posenc::causal{}, options);
-  posenc::attention(q.view, k.view, v.view, out.view, posenc::token_range(tokens), posenc::nope{}, posenc::causal{},
-                    options);
-  out.for_each([&](index_t b, index_t h, index_t t, index_t d) {
-    EXPECT_NEAR(static_cast<double>(out.view(b, h, t, d)), exact.view(b, h, t, d), 2 * 2e-6);
-  });
+  expect_near_reference(q, k, {.softcap = 1e17}, "softcap");
 }
 
 // A query that sees one key returns its value to the bit, also a small one beside large ones.

@@ -158,16 +158,16 @@ maybe_error check(const Q& q, const K& k, const V& v, Out&& out, const token_pai
 /// (document -1) are 0 with lse -infinity.
 ///
 /// Errors: `check` with the same arguments gives them as a value. Nothing has been written when one is raised.
-/// Accuracy, of the largest |v| that is seen: float within 2.5e-7 max(8, s), which is 2e-6 for ordinary scores; double 1e-12,
-/// half 2e-3, bfloat16 1e-2 for s below 8. s is the largest size of a score among the keys that weigh something: the sum of
-/// all |scale q_d k_d|, and biases. (It is rounded in proportion to that size, and no softmax takes that back.)
+/// Accuracy, of the largest |v| that is seen: float within 2.5e-7 max(8, s), which is 2e-6 for ordinary scores; double
+/// 1e-12, half 2e-3, bfloat16 1e-2 for s below 8. s is the largest size of a score among the keys that weigh something: the
+/// sum of all |scale q_d k_d|, and biases. (It is rounded in proportion to that size, and no softmax takes that back.)
 /// Scores, and |v| times the number of keys, must stay within the range of the arithmetic (float: 3e38): beyond, results
 /// are infinite or NaN. Hooks of encodings and masks must not throw; should one, out may have been written in part.
 /// The executor does not change a bit of the result.
 /// Compiled for AMX, float arithmetic for more than 16 rows of queries runs on the matrix unit where Linux allows it
-/// (`simd::matrix_unit_allowed`), within the same bounds: floats are sums of three bfloat16 numbers (arXiv:1904.06376). Blocks
-/// of keys and tiles of queries with a number that is neither 0 nor between 2^-60 and 2^60 are multiplied without it, so
-/// that there such numbers may change the last digits of rows that do not see them.
+/// (`simd::matrix_unit_allowed`), within the same bounds: floats are sums of three bfloat16 numbers (arXiv:1904.06376).
+/// Blocks of keys and tiles of queries with a number that is neither 0 nor between 2^-60 and 2^60 are multiplied without
+/// it, so that there such numbers may change the last digits of rows that do not see them.
 template <class Q, class K, class V, class Out, class E, class M, class Executor = serial_executor>
 void attention(const Q& q, const K& k, const V& v, Out&& out, const token_pair& tokens, const E& encoding,
                const M& mask, const attention_options& options = {}, Executor&& executor = {}) {

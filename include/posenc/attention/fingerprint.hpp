@@ -11,8 +11,8 @@
 
 namespace posenc::inline POSENC_ABI::detail {
 
-/// The bits of numbers mixed into one, in their order (multiplication by an odd constant and a fold, as in FNV and wyhash). Four chains
-/// take turns, since each step of one waits for the last.
+/// The bits of numbers mixed into one, in their order (multiplication by an odd constant and a fold, as in FNV and wyhash).
+/// Four chains take turns, since each step of one waits for the last.
 template <class T>
 std::uint64_t hash_of(const T* x, index_t n) noexcept {
   constexpr index_t chains = 4;
@@ -68,7 +68,7 @@ std::uint64_t key_fingerprint(const E& encoding, index_t head_dim, index_t kv_he
     }
     policy.rotation->prepare(policy.encoding, shape, position_span(position, static_cast<std::size_t>(axes)),
                              {token_role::key, rotation_op::rotate}, row);
-    // What the first head is turned by, and the others where they differ, which encodings that turn all alike need not show.
+    // The first head, and others where they differ from it: encodings that turn all heads alike need not show that.
     std::uint64_t first = 0;
     for (index_t h = 0; h < (policy.rotation->heads_alike ? 1 : kv_heads); ++h) {
       for (index_t d = 0; d < head_dim; ++d) head[d] = static_cast<Real>(d + 1);

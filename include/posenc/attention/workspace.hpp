@@ -43,7 +43,7 @@ aligned_array<T> make_aligned_array(index_t n) {
       static_cast<T*>(::operator new(static_cast<std::size_t>(n) * sizeof(T), aligned_delete::alignment)));
 }
 
-/// Growing memory, at a multiple of 64 bytes. It grows by half at least, so that slowly growing needs do not allocate each time.
+/// Growing memory, at a multiple of 64 bytes. It grows by half at least, so that needs that grow slowly allocate rarely.
 class growing_buffer {
  public:
   growing_buffer() = default;

@@ -19,8 +19,8 @@ struct workspace_shape {
   bool cached = false;      ///< keys are in a `kv_cache`, which holds k_tokens
 };
 
-/// Bytes of a `workspace` that a call of this shape allocates nothing with, for keys and values of type T (double or anything
-/// else), for up to 2^40 tokens. One that calls let grow may hold half as much again. It is the sum of
+/// Bytes of a `workspace` that a call of this shape allocates nothing with, for keys and values of type T (double or
+/// anything else), for up to 2^40 tokens. One that calls let grow may hold half as much again. It is the sum of
 ///
 ///   the packed keys and values, unless they are cached:  blocks * packed_heads * 64 * (head_dim + padded value_dim) numbers,
 ///                                                        1.5 times as much with a matrix unit (see `attention`), which

@@ -128,7 +128,8 @@ maybe_error check_cos_sin(const rope& encoding, const token_view& tokens, const 
 
 /// The cosines and sines of every token, the attention factor in them, as rows in the order of batch and token. With
 /// positions that count up (`token_range`, 128 and more) a row costs little more than its stores: exact rows every 64
-/// positions are added to the exact rows of 0 to 63. Every form holds the same numbers. Errors as for the rotation: |error| <= max(1 ulp of float, 2^-36), then rounded to T.
+/// positions are added to the exact rows of 0 to 63. Every form holds the same numbers. Errors as for the rotation:
+/// |error| <= max(1 ulp of float, 2^-36), then rounded to T.
 /// Errors: those of `check_cos_sin`.
 template <scalar T, class Executor = serial_executor>
 void write_cos_sin(const rope& encoding, const token_view& tokens, T* cos, T* sin, const cos_sin_options& options = {},

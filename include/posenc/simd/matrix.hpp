@@ -82,8 +82,8 @@ class bits_seen {
   words bits_{};
 };
 
-/// The largest and the smallest magnitude of floats that are not 0, as bits: ordered as the numbers are, infinity and then NaN
-/// last, whatever the floating-point mode. Of none, 0 and all bits.
+/// The largest and the smallest magnitude of floats that are not 0, as bits: ordered as the numbers are, infinity and then
+/// NaN last, whatever the floating-point mode. Of none, 0 and all bits.
 class magnitude_range {
  public:
   /// n floats more, n a multiple of a register's lanes.
