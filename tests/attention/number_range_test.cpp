@@ -170,7 +170,7 @@ TEST(PaddingNumbers, LeaveTheOthersAsTheyAre) {
              k = attention_test::random_buffer<float>(random, 1, 1, tokens, dim),
              v = attention_test::random_buffer<float>(random, 1, 1, tokens, dim);
   std::vector<index_t> documents(tokens, 3);
-  for (const std::size_t padding : {5, 70, 71, 229}) documents[padding] = -1;
+  for (const std::size_t padding : {5u, 70u, 71u, 229u}) documents[padding] = -1;
   const auto described = posenc::token_range(tokens).with_documents(documents.data());
   const auto run = [&](float x) {
     for (index_t t = 0; t < tokens; ++t)
